@@ -37,8 +37,9 @@ pub fn divide(config: &Config) {
     };
     if let Some(rest) = classes.ways(0) {
         let parts = wanted.iter().enumerate().filter(|(_, (_, share))| share.cache.is_some());
-        let parts: Vec<_> =
-            parts.map(|(n, (owner, _))| format!("{} {}", name(owner), classes.ways(n + 1).unwrap_or(0))).collect();
+        let parts: Vec<_> = parts
+            .map(|(n, (owner, _))| format!("{} {}", name(owner), classes.ways(n.saturating_add(1)).unwrap_or(0)))
+            .collect();
         report::decision(format!("ways of the last-level cache: {}, everything else {rest}", parts.join(", ")));
     }
     for (owner, share) in &wanted {
@@ -57,7 +58,7 @@ fn name(owner: &Owner<String>) -> String {
 /// This core works for `owner` from now on.
 pub fn join(owner: Owner<&str>) {
     if let Some((classes, owners)) = CLASSES.get() {
-        let class = owners.iter().position(|one| one.as_deref() == owner).map_or(0, |at| at + 1);
+        let class = owners.iter().position(|one| one.as_deref() == owner).map_or(0, |at| at.saturating_add(1));
         for (msr, value) in classes.writes(class) {
             // SAFETY: CPUID names as many classes, ways and percents (`Allocation::divide`). The registers change nothing but how
             // fast memory is.

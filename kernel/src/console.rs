@@ -8,12 +8,11 @@
 //! Only the boot core touches the UARTs. Another core's log record waits in a queue, which the boot core empties on
 //! each tick. If the queue is full, the record is dropped and counted.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{cores, heap};
+use crate::{cores, heap, management};
 use alloc::vec::Vec;
-use control::{Class, Event, Level as EventLevel, Loss, NoMemory, Output, TerminalFilter, Text};
+use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
     fmt::{self, Write},
     iter::once,
@@ -54,6 +53,12 @@ static QUEUE: Queue<Waiting, 32> = Queue::new();
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
 /// Whether the log stays off COM1, because the operator's shell shows a guest's console there.
 pub static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// The prompt on COM1.
+pub static PROMPT: Prompt = Prompt::new();
+
+/// Whether a picture has the whole screen of COM1.
+static FULL_SCREEN: AtomicBool = AtomicBool::new(false);
 
 /// The terminal of the attached guest.
 struct Terminal {
@@ -166,6 +171,21 @@ pub fn stop_waiting() {
 /// Notes that the machine ends. From now on output waits for a UART, for a bounded time.
 pub fn wait_again() {
     WAITS.store(true, Ordering::Relaxed);
+    leave_full_screen();
+}
+
+/// Gives the whole screen of COM1 to a picture. The log stays off it.
+pub fn take_full_screen() {
+    QUIET.store(true, Ordering::Relaxed);
+    FULL_SCREEN.store(true, Ordering::Relaxed);
+}
+
+/// Ends the picture, if there is one. The terminal shows again what it showed before.
+pub fn leave_full_screen() {
+    if FULL_SCREEN.swap(false, Ordering::Relaxed) {
+        let _ = Com1.write_str(LEAVE_TOP);
+        QUIET.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Log for Logger {
@@ -265,6 +285,7 @@ pub fn pump() {
 /// The line for a person that tells what was dropped.
 fn loss_on_com1(Loss { messages, bytes }: Loss) -> Option<String<120>> {
     let mut text = String::new();
+    PROMPT.ended();
     write!(text, "\r\n[{messages} pieces of output, {bytes} bytes, were dropped here]\r\n").ok()?;
     Some(text)
 }
@@ -274,14 +295,15 @@ fn loss_on_com2(Loss { messages, bytes }: Loss) -> Option<alloc::string::String>
     Event::Dropped { guest: None, messages, bytes }.to_line().ok()
 }
 
-/// Writes to COM1. Each LF becomes CR LF. It needs no heap.
+/// Writes to COM1. Each LF becomes CR LF. It needs no heap. If the prompt is on the screen, the message takes its place.
 pub fn print(args: fmt::Arguments<'_>) {
     let mut port = COM1.lock();
+    let erase = PROMPT.before_message();
     if WAITS.load(Ordering::Relaxed) {
-        let _ = Lines(&mut port).write_fmt(args);
+        let _ = Lines(&mut port).write_fmt(format_args!("{erase}{args}"));
     } else if port.uart.is_some() {
         port.tell(loss_on_com1);
-        port.output.print(args);
+        port.output.print(format_args!("{erase}{args}"));
         port.pump();
     }
 }
@@ -305,6 +327,12 @@ impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
         }
         Ok(())
     }
+}
+
+/// Whether COM1 has sent all that it got.
+pub fn com1_is_idle() -> bool {
+    let port = COM1.lock();
+    port.uart.is_none() || port.output.is_empty()
 }
 
 /// The terminal on COM1: text is written to it as it is.
@@ -371,7 +399,7 @@ pub fn send_guest(line: &str) -> bool {
 }
 
 /// Sends a line of its pieces to COM2, in the guests' share of it. Ask [`room_com2`] before.
-pub fn send_pieces<'a, const PIECES: usize>(pieces: [&'a str; PIECES]) {
+pub fn send_pieces<const PIECES: usize>(pieces: [&str; PIECES]) {
     COM2.lock().push(Class::Guest, pieces.iter().map(|piece| piece.as_bytes()));
 }
 
@@ -380,14 +408,20 @@ pub fn read() -> Option<u8> {
     COM1.lock().uart.as_mut()?.receive()
 }
 
-/// Sends an event of sidecore's own to COM2. If there was no memory to make it, or there is none for its line, it is counted
+/// Sends an event of sidecore's own to COM2 and to the management guest. If there was no memory to make it, or there is none for its line, it is counted
 /// as lost.
 pub fn send_event(event: Result<Event, NoMemory>) {
     let mut port = COM2.lock();
     port.tell(loss_on_com2);
     match event.and_then(|event| event.to_line()) {
-        Ok(line) => _ = port.push(Class::Event, once(line.as_bytes())),
-        Err(NoMemory) => port.output.lost(),
+        Ok(line) => {
+            port.push(Class::Event, once(line.as_bytes()));
+            management::event(&line, None);
+        }
+        Err(NoMemory) => {
+            port.output.lost();
+            management::event_lost();
+        }
     }
 }
 

@@ -137,7 +137,9 @@ impl Core {
             job: Mutex::new(None),
         }));
         core.me = core;
-        CORES[index].store(core, Ordering::Release);
+        if let Some(place) = CORES.get(index) {
+            place.store(core, Ordering::Release);
+        }
         core
     }
 
@@ -309,7 +311,7 @@ fn start_each(
         time::delay_micros(10_000);
         for _ in 0..2 {
             apic::send_startup(apic_id, page as u32);
-            let patience = time::tsc() + time::micros(200);
+            let patience = time::tsc().saturating_add(time::micros(200));
             while time::tsc() < patience && !core.alive.load(Ordering::Acquire) {
                 core::hint::spin_loop();
             }
@@ -317,16 +319,18 @@ fn start_each(
                 break;
             }
         }
-        let patience = time::tsc() + time::micros(2_000_000);
+        let patience = time::tsc().saturating_add(time::micros(2_000_000));
         while time::tsc() < patience && !core.alive.load(Ordering::Acquire) {
             core::hint::spin_loop();
         }
         if core.alive.load(Ordering::Acquire) {
-            COUNT.store(index + 1, Ordering::Release);
+            COUNT.store(index.saturating_add(1), Ordering::Release);
         } else {
             // INIT stops the core wherever it is. So it cannot read the next core's parameters.
             apic::send_init(apic_id);
-            CORES[index].store(ptr::null_mut(), Ordering::Release);
+            if let Some(place) = CORES.get(index) {
+                place.store(ptr::null_mut(), Ordering::Release);
+            }
             silent.push(apic_id);
             spare = Some(stacks);
         }

@@ -1,7 +1,6 @@
 //! Reads what firmware and GRUB report: memory, modules, cores, PCI configuration space, power. It reads them once at
 //! boot. Later nothing needs the firmware. The formats are read by the crate `boot`.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
 use alloc::{string::String, vec::Vec};

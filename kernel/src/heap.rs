@@ -100,13 +100,13 @@ unsafe impl GlobalAlloc for Heap {
 /// There is no memory for it below 4 GiB. The boot tables map no more than that.
 pub fn start() -> Result<(), OutOfMemory> {
     let at = FRAMES.lock().host(BYTES, 4096)?;
-    if at + BYTES > 4 << 30 {
+    if at.saturating_add(BYTES) > 4 << 30 {
         return Err(OutOfMemory { bytes: BYTES, free: 0 });
     }
     // SAFETY: the frames were free, and from now on only the heap uses them. They are below 4 GiB (checked above). The
     // boot tables map all memory below 4 GiB at its physical address.
     unsafe { claim(&HEAP.everybody, at, BYTES) };
-    LAYOUT.lock().heap.push((at, at + BYTES));
+    LAYOUT.lock().heap.push((at, at.saturating_add(BYTES)));
     Ok(())
 }
 
@@ -119,7 +119,7 @@ pub fn extend(bytes: u64) -> Result<(), OutOfMemory> {
     // SAFETY: the frames were free, and from now on only the heap uses them. All memory is mapped at its physical address:
     // this is called after `enable_paging`, and before the cores have maps of their own.
     unsafe { claim(&HEAP.everybody, at, bytes) };
-    LAYOUT.lock().heap.push((at, at + bytes.next_multiple_of(4096)));
+    LAYOUT.lock().heap.push((at, at.saturating_add(bytes.next_multiple_of(4096))));
     Ok(())
 }
 
@@ -129,7 +129,7 @@ pub fn extend(bytes: u64) -> Result<(), OutOfMemory> {
 /// # Errors
 /// There is not so much memory.
 pub fn ensure_room(bytes: usize) -> Result<(), OutOfMemory> {
-    has_room(bytes).or_else(|NoMemory| extend(bytes as u64 + OVERHEAD))
+    has_room(bytes).or_else(|NoMemory| extend((bytes as u64).saturating_add(OVERHEAD)))
 }
 
 /// Whether this core can allocate `bytes` in one piece. Only the control core allocates more than a few bytes while guests run,
@@ -147,8 +147,8 @@ pub fn usage() -> control::Heap {
     parts.fold(control::Heap { size: 0, used: 0 }, |all, part| {
         let counters = *part.lock().counters();
         control::Heap {
-            size: all.size + counters.claimed_bytes as u64,
-            used: all.used + (counters.claimed_bytes - counters.available_bytes) as u64,
+            size: all.size.saturating_add(counters.claimed_bytes as u64),
+            used: all.used.saturating_add(counters.claimed_bytes.saturating_sub(counters.available_bytes) as u64),
         }
     })
 }
@@ -159,7 +159,7 @@ pub fn usage() -> control::Heap {
 /// There is no memory for it.
 pub fn make_part(guest: usize, bytes: u64) -> Result<Range, OutOfMemory> {
     let start = mem::pages(bytes)?;
-    let range = (start, start + bytes.next_multiple_of(PAGE));
+    let range = (start, start.saturating_add(bytes.next_multiple_of(PAGE)));
     if let (Some(part), Some([first, end])) = (HEAP.guests.get(guest), HEAP.ranges.get(guest)) {
         first.store(range.0, Ordering::Relaxed);
         end.store(range.1, Ordering::Relaxed);
@@ -200,7 +200,7 @@ pub struct For {
 impl For {
     /// From a guest's part. The core maps that part.
     pub fn guest(number: usize) -> Self {
-        Self::owner(number + 1)
+        Self::owner(number.saturating_add(1))
     }
 
     /// From everybody's part.

@@ -125,7 +125,7 @@ pub fn tick(mut take: impl FnMut(&Told)) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = time::tsc();
     if now >= NEXT.load(Ordering::Relaxed) {
-        NEXT.store(now + time::micros(POLL), Ordering::Relaxed);
+        NEXT.store(now.saturating_add(time::micros(POLL)), Ordering::Relaxed);
         poll(cores::current_index());
     }
     told::take_all(&mut take);
@@ -171,7 +171,8 @@ fn handle(place: Place, frame: Option<&Frame>) {
     };
     let core = cores::current_index();
     let global = GlobalStatus::from_bits(read(MCG_STATUS));
-    SLOTS[core].collect(setup, place, global);
+    let Some(slot) = SLOTS.get(core) else { return };
+    slot.collect(setup, place, global);
     let alone = setup.broadcast == Broadcast::Never || setup.local && global.local();
     let (meeting, expected) = if alone { (&ALONE, 1) } else { (&MEETING, cores::count().max(1)) };
     let others = if setup.broadcast == Broadcast::Always { ALL_COME } else { PERHAPS_ALL_COME };
@@ -181,9 +182,9 @@ fn handle(place: Place, frame: Option<&Frame>) {
         let ticks = time::known_rates().map_or(0, |rates| rates.tsc / 1_000_000);
         let limit = match what {
             Waiting::ForOthers => others,
-            Waiting::ForJudge => others + JUDGE_ANSWERS,
+            Waiting::ForJudge => others.saturating_add(JUDGE_ANSWERS),
         };
-        time::tsc().wrapping_sub(begun) < limit * ticks
+        time::tsc().wrapping_sub(begun) < limit.saturating_mul(ticks)
     });
     match joined {
         Joined::Judge(judging) => {
@@ -193,7 +194,7 @@ fn handle(place: Place, frame: Option<&Frame>) {
                 let why = format_args!("machine check: {count} of {expected} cores came");
                 panic::report(why, None, frame, None);
             }
-            judge(setup, judging.cores().map(|core| SLOTS[core].arrival(setup, core)), frame);
+            judge(setup, judging.cores().filter_map(|core| Some(SLOTS.get(core)?.arrival(setup, core))), frame);
         }
         Joined::Judged => {}
         Joined::Abandoned => {
@@ -214,10 +215,14 @@ fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: 
             Action::EndGuest(guest) => {
                 ENDED.fetch_add(1, Ordering::Relaxed);
                 if let Some(location) = error.location {
-                    if arrival.place == Place::Host {
-                        SLOTS[arrival.core].last.store(location.start, Ordering::Relaxed);
+                    if arrival.place == Place::Host
+                        && let Some(slot) = SLOTS.get(arrival.core)
+                    {
+                        slot.last.store(location.start, Ordering::Relaxed);
                     }
-                    HIT[guest].store(location.address, Ordering::Release);
+                    if let Some(hit) = HIT.get(guest) {
+                        hit.store(location.address, Ordering::Release);
+                    }
                 }
                 Kind::EndGuest
             }
@@ -267,7 +272,7 @@ impl Slot {
         self.global.store(global.into_bits(), Ordering::Relaxed);
         let place = match place {
             Place::Host => 0,
-            Place::Guest(guest) => guest as u64 + 1,
+            Place::Guest(guest) => (guest as u64).saturating_add(1),
         };
         self.place.store(place, Ordering::Relaxed);
         self.more.store(false, Ordering::Relaxed);
@@ -287,7 +292,7 @@ impl Slot {
                         for (word, value) in words.iter().zip([bank.into(), status.into_bits(), address, further]) {
                             word.store(value, Ordering::Relaxed);
                         }
-                        count += 1;
+                        count = count.saturating_add(1);
                     }
                     None => self.more.store(true, Ordering::Relaxed),
                 },
@@ -308,7 +313,7 @@ impl Slot {
         }
         let place = match self.place.load(Ordering::Relaxed) {
             0 => Place::Host,
-            guest => Place::Guest(guest as usize - 1),
+            guest => Place::Guest((guest as usize).saturating_sub(1)),
         };
         Arrival {
             core,

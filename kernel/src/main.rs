@@ -19,6 +19,7 @@
 //! - `control`: what goes over COM2, and the operator's shell.
 
 #![no_std]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![no_main]
 
 extern crate alloc;
@@ -39,6 +40,7 @@ mod halt;
 mod heap;
 mod interrupts;
 mod machine_check;
+mod management;
 mod maps;
 mod mem;
 mod modules;

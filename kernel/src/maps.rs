@@ -80,7 +80,9 @@ pub fn start(config: &Config, plan: &Plan, guests: Vec<GuestLayout>) -> Result<(
         let map = Map::new(role, core.index).map_err(|e| format!("core {}: {e}", core.index))?;
         report::decision(describe(config, plan, role, core.index));
         let root = map.root;
-        MAPS[core.index].call_once(|| map);
+        if let Some(place) = MAPS.get(core.index) {
+            place.call_once(|| map);
+        }
         if core.index == 0 {
             load(root);
         } else {
@@ -104,7 +106,7 @@ fn role(plan: &Plan, core: CoreIndex) -> Role {
 
 /// Waits until a core has done its job.
 fn wait(core: &Core) -> Result<(), String> {
-    let until = time::tsc() + time::micros(PATIENCE);
+    let until = time::tsc().saturating_add(time::micros(PATIENCE));
     while core.is_busy() {
         if time::tsc() > until {
             return Err(format!("core {} does not load its page tables", core.index));
@@ -118,7 +120,7 @@ fn wait(core: &Core) -> Result<(), String> {
 fn describe(config: &Config, plan: &Plan, role: Role, core: CoreIndex) -> String {
     let layout = mem::LAYOUT.lock();
     let kib = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<u64>() >> 10;
-    let base = kib(&layout.base(role)) + kib(&mem::pieces_of_stacks(core));
+    let base = kib(&layout.base(role)).saturating_add(kib(&mem::pieces_of_stacks(core)));
     let guest = |number: usize| {
         let name = config.guests.get(number).map_or("", |guest| &guest.name);
         format!("{name} {} KiB", kib(&layout.guest(role, number)))
@@ -182,7 +184,7 @@ impl engine::maps::Maps for Map {
     fn map(&self, guest: usize) {
         let Changing { tables, guests } = &mut *self.changing.lock();
         let Some((pieces, users)) = guests.get_mut(guest) else { return };
-        *users += 1;
+        *users = users.saturating_add(1);
         if *users == 1 {
             for piece in pieces {
                 // This succeeds: the range was mapped and unmapped when the tables were made. Without it the first access

@@ -46,6 +46,8 @@ pub static LAYOUT: Mutex<Layout> = Mutex::new(Layout::new());
 const STACKS: u64 = 0xffff_a000_0000_0000;
 /// Bytes of address space for each core's stacks.
 const SLOT: u64 = 1 << 20;
+/// Bytes of address space for the stacks of all cores.
+const ALL_STACKS: u64 = SLOT.saturating_mul(MAX_CORES as u64);
 /// Bytes of a core's main stack. The engine needs the most: a whole visit to a queue, with copy and switch.
 const STACK: u64 = 128 << 10;
 /// Bytes of the boot core's main stack. It is larger because the boot core makes the large tables of engines and
@@ -161,7 +163,7 @@ pub fn map_device(start: u64, len: u64) -> Result<(), MapError> {
     let mut tables = TABLES.lock();
     let Some(t) = tables.as_mut() else { return Err(MapError::Misaligned(start)) };
     t.map(start, start, len, Access::DEVICE, &mut *FRAMES.lock())?;
-    LAYOUT.lock().devices.push((start, start + len));
+    LAYOUT.lock().devices.push((start, start.saturating_add(len)));
     Ok(())
 }
 
@@ -195,12 +197,12 @@ pub fn stacks(core: usize) -> Result<Stacks, MapError> {
     let mut tables = TABLES.lock();
     let mut frames = FRAMES.lock();
     let Some(t) = tables.as_mut() else { return Err(MapError::Misaligned(0)) };
-    let mut at = STACKS + core as u64 * SLOT;
+    let mut at = STACKS.saturating_add((core as u64).saturating_mul(SLOT));
     let mut top = |bytes: u64| {
-        at += 4096;
+        at = at.saturating_add(4096);
         let backing = frames.host(bytes, 4096).map_err(MapError::OutOfMemory)?;
         t.map(at, backing, bytes, Access::RW, &mut *frames)?;
-        at += bytes;
+        at = at.saturating_add(bytes);
         Ok(at)
     };
     Ok(Stacks {
@@ -212,23 +214,23 @@ pub fn stacks(core: usize) -> Result<Stacks, MapError> {
 /// Returns the pieces that map a core's stacks.
 pub fn pieces_of_stacks(core: usize) -> Vec<Piece> {
     let tables = TABLES.lock();
-    let start = STACKS + core as u64 * SLOT;
+    let start = STACKS.saturating_add((core as u64).saturating_mul(SLOT));
     let page = |at| {
         let (to, ..) = tables.as_ref()?.lookup(at)?;
         Some(Piece { at, to, bytes: 4096, access: Access::RW })
     };
-    (start..start + SLOT).step_by(4096).filter_map(page).collect()
+    (start..start.saturating_add(SLOT)).step_by(4096).filter_map(page).collect()
 }
 
 /// Whether `address` is on some core's stack for NMIs, its top included.
 pub fn is_nmi_stack(address: u64) -> bool {
-    let Some(offset) = address.checked_sub(STACKS).filter(|&offset| offset < MAX_CORES as u64 * SLOT) else {
+    let Some(offset) = address.checked_sub(STACKS).filter(|&offset| offset < ALL_STACKS) else {
         return false;
     };
     let main = if offset / SLOT == 0 { BOOT_STACK } else { STACK };
     // A guard page, the main stack, a guard page.
-    let start = 4096 + main + 4096;
-    (start + 1..=start + INTERRUPT_STACK).contains(&(offset % SLOT))
+    let start = main.saturating_add(2 * 4096);
+    (start.saturating_add(1)..=start.saturating_add(INTERRUPT_STACK)).contains(&(offset % SLOT))
 }
 
 /// Whether `address` is on some core's stack, or on the boot stack.
@@ -237,19 +239,19 @@ pub fn is_stack(address: u64) -> bool {
     let on_boot_stack = (start..text().0).contains(&address);
     let offset = address.wrapping_sub(STACKS);
     let mapped = TABLES.try_lock().is_none_or(|t| t.as_ref().is_some_and(|t| t.lookup(address).is_some()));
-    on_boot_stack || offset < MAX_CORES as u64 * SLOT && mapped
+    on_boot_stack || offset < ALL_STACKS && mapped
 }
 
 /// Returns the core whose guard page contains `address`: the address is in the core's stack region, but on no stack.
 pub fn guard_page(address: u64) -> Option<usize> {
     let offset = address.checked_sub(STACKS)?;
-    (offset < MAX_CORES as u64 * SLOT && !is_stack(address)).then_some((offset / SLOT) as usize)
+    (offset < ALL_STACKS && !is_stack(address)).then_some((offset / SLOT) as usize)
 }
 
 /// Returns the bytes that the hypervisor keeps for itself: its image, and everything that it has taken since the start.
 pub fn used() -> u64 {
     let (start, end) = image();
-    end - start + FRAMES.lock().used_by_host()
+    end.saturating_sub(start).saturating_add(FRAMES.lock().used_by_host())
 }
 
 /// Takes `bytes` of zeroed memory for the hypervisor, aligned to a page. It is never given back. Guests' cores and idle
@@ -291,7 +293,7 @@ pub fn shared_bytes(bytes: u64) -> Result<&'static [AtomicU8], OutOfMemory> {
 /// # Errors
 /// There is no memory.
 pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
-    let at = pages(count * size_of::<AtomicU32>() as u64)?;
+    let at = pages(count.saturating_mul(size_of::<AtomicU32>() as u64))?;
     // SAFETY: as in `shared_bytes`. A page is aligned for words, and words of zeroes are valid.
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }
@@ -301,9 +303,9 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
 /// # Errors
 /// There is no memory.
 pub fn slots(count: u64) -> Result<(&'static [trace::ring::Slot], Range), OutOfMemory> {
-    let bytes = count * size_of::<trace::ring::Slot>() as u64;
+    let bytes = count.saturating_mul(size_of::<trace::ring::Slot>() as u64);
     let at = pages(bytes)?;
     // SAFETY: as in `shared_words`: a slot is four words.
     let slots = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) };
-    Ok((slots, (at, at + bytes.next_multiple_of(4096))))
+    Ok((slots, (at, at.saturating_add(bytes.next_multiple_of(4096)))))
 }

@@ -1,10 +1,8 @@
-//! The control core after boot. Once per tick it serves the shell on COM1, the JSON lines on COM2 and the guests' life
-//! cycles.
+//! The control core after boot. Once per tick it serves the shell on COM1, the JSON lines on COM2 and those of the management
+//! guest, and the guests' life cycles.
 //!
 //! Nothing here is urgent, and nothing here may block. A later tick checks what takes time, for example a guest that
 //! does not react to its power button.
-
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::{
     arch::{idle, time, timer},
@@ -12,16 +10,16 @@ use crate::{
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
-    options, pci, power, report,
+    management, options, pci, power, report,
     trace::Reader,
 };
 use alloc::vec::Vec;
 use control::{
-    Action, Caller, Command, Event, LineReader, NoMemory, Permissions, Request, Shell, Text, TraceStep, View, Way,
-    sentence, table,
+    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
+    Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
-use lifecycle::Refused;
+use spin::Mutex;
 
 /// Microseconds between two ticks.
 const TICK: u64 = 1_000;
@@ -31,12 +29,26 @@ const INPUT_BYTES: usize = 256;
 /// Most commands of each port that are carried out in a tick.
 const COMMANDS: usize = 4;
 
+/// Who changed what. Only the control core touches it.
+static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
+
+/// Microseconds between two readings of the counters for `top`.
+const TOP_PERIOD: u64 = 1_000_000;
+/// The live picture is due at once, because a key has changed it.
+const TOP_CHANGED: u64 = 0;
+
 /// The operator's side of the machine.
 pub struct Operator {
     shell: Shell,
     lines: LineReader,
     guests: Guests,
     trace: Reader,
+    /// The live picture, if it has COM1.
+    top: Option<Top>,
+    /// When it is due, in TSC ticks.
+    top_due: u64,
+    /// When the counters were last read for it.
+    top_read: u64,
     /// Whoever is at the other end of COM1.
     person: Caller,
     /// Whoever is at the other end of COM2.
@@ -56,7 +68,18 @@ impl Operator {
     pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, person, script, ending: None }
+        Self {
+            shell: Shell::new(),
+            lines: LineReader::new(),
+            guests,
+            trace,
+            top: None,
+            top_due: 0,
+            top_read: 0,
+            person,
+            script,
+            ending: None,
+        }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -84,6 +107,7 @@ impl Operator {
 
     fn tick(&mut self) {
         console::tick();
+        self.refresh_top();
         let mut commands = 0_usize;
         for _ in 0..INPUT_BYTES {
             let Some(byte) = console::read() else { break };
@@ -97,7 +121,7 @@ impl Operator {
             let Some(byte) = console::receive() else { break };
             match self.lines.push(byte) {
                 Some(Ok(line)) => self.received(&line),
-                Some(Err(error)) => reply(None, Err(sentence(error))),
+                Some(Err(error)) => self.reply(&self.script, None, Err(sentence(error))),
                 None => continue,
             }
             commands = commands.saturating_add(1);
@@ -105,11 +129,15 @@ impl Operator {
                 break;
             }
         }
+        self.serve_management();
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
         self.trace.tick();
         console::pump();
+        if console::PROMPT.is_missing() && console::com1_is_idle() {
+            self.reply_prompt();
+        }
         if self.guests.wants_end() && self.ending.is_none() {
             self.end("all guests have stopped");
         }
@@ -125,15 +153,32 @@ impl Operator {
 
     /// Takes a typed byte. Returns whether it was the end of a command.
     fn typed(&mut self, byte: u8) -> bool {
+        if let Some(top) = &mut self.top {
+            match top.feed(byte, &mut console::Com1) {
+                // The picture is drawn when COM1 has sent the one before.
+                Ok(AfterKey::Refresh) => self.top_due = TOP_CHANGED,
+                Ok(AfterKey::Leave) => self.leave_top(),
+                Ok(AfterKey::Nothing) | Err(_) => {}
+            }
+            return false;
+        }
+        if console::PROMPT.is_missing() {
+            self.reply_prompt();
+        }
         match self.shell.feed(byte, &mut console::Com1).unwrap_or(Action::None) {
             Action::None => {}
+            Action::Complete => _ = self.shell.complete(self.guests.names(), &mut console::Com1),
             Action::ToGuest(byte) => {
                 if let Some(guest) = self.shell.attached() {
                     let _ = self.guests.input(guest, &[byte]);
                 }
             }
-            Action::Left => console::QUIET.store(false, Ordering::Relaxed),
+            Action::Left => {
+                console::QUIET.store(false, Ordering::Relaxed);
+                console::PROMPT.shown();
+            }
             Action::Run(command) => {
+                console::PROMPT.ended();
                 self.carry_out_for_person(command);
                 self.reply_prompt();
                 return true;
@@ -142,19 +187,51 @@ impl Operator {
         false
     }
 
+    /// Draws the live picture if it is due and COM1 has sent all before. Reads the counters once a period, unless a key asked for
+    /// the picture.
+    fn refresh_top(&mut self) {
+        let Some(top) = &mut self.top else { return };
+        if time::tsc() < self.top_due || !console::com1_is_idle() {
+            return;
+        }
+        let now = time::tsc();
+        if self.top_due != TOP_CHANGED || now.saturating_sub(self.top_read) >= time::micros(TOP_PERIOD) {
+            match self.guests.counters(None) {
+                Ok(counters) => top.read(counters),
+                Err(NoMemory) => return self.leave_top(),
+            }
+            self.top_read = now;
+        }
+        let _ = top.refresh(&mut console::Com1);
+        self.top_due = self.top_read.saturating_add(time::micros(TOP_PERIOD));
+    }
+
+    fn leave_top(&mut self) {
+        self.top = None;
+        console::leave_full_screen();
+        self.reply_prompt();
+    }
+
+    /// Shows the prompt and what is typed, unless a guest or the live picture has the terminal.
     fn reply_prompt(&self) {
-        let _ = self.shell.prompt(&mut console::Com1);
+        if self.shell.attached().is_none() && self.top.is_none() {
+            let _ = self.shell.prompt(&mut console::Com1);
+            console::PROMPT.shown();
+        }
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
-        if let Err(why) = self.show_to_person(command) {
+        if let Err(why) = audited(&self.person.clone(), command, |command| self.show_to_person(command)) {
             console::print(format_args!("{why}\n"));
         }
     }
 
     fn show_to_person(&mut self, command: Command) -> Result<(), Text> {
-        command.check(&self.person)?;
         match command {
+            Command::Show(View::Audit) => {
+                let audit = AUDIT.lock();
+                console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
+            }
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -172,6 +249,16 @@ impl Operator {
             }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
+            Command::Top => {
+                console::take_full_screen();
+                match Top::new(&mut console::Com1) {
+                    Ok(top) => (self.top, self.top_due, self.top_read) = (Some(top), 0, 0),
+                    Err(no_memory) => {
+                        console::leave_full_screen();
+                        return Err(no_memory.into());
+                    }
+                }
+            }
             Command::Attach { guest, raw } => {
                 self.guests.find(&guest)?;
                 console::QUIET.store(true, Ordering::Relaxed);
@@ -189,7 +276,9 @@ impl Operator {
     /// Carries out a command that is the same on COM1 and COM2.
     fn carry_out(&mut self, command: Command) -> Result<(), Text> {
         match command {
-            Command::Start(g) | Command::Restart(g) if self.ending.is_some() => Err(Refused::ShuttingDown.explain(&g)),
+            Command::Start(g) | Command::Restart(g) if self.ending.is_some() => {
+                Err(lifecycle::Refused::ShuttingDown.explain(&g))
+            }
             Command::Start(g) => self.guests.start(&g),
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),
@@ -212,6 +301,8 @@ impl Operator {
             | Command::List
             | Command::Attach { .. }
             | Command::Show(_)
+            | Command::Top
+            | Command::Audit
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -242,36 +333,80 @@ impl Operator {
         if crate::read_memory::received(line) {
             return;
         }
-        let request = match Request::from_line(line) {
-            Ok(r) => r,
-            Err(refused) => return reply(refused.id, Err(refused.error)),
+        let caller = self.script.clone();
+        self.requested(&caller, Request::from_line(line));
+    }
+
+    /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
+    fn serve_management(&mut self) {
+        let Some(caller) = management::caller() else { return };
+        management::tick(&self.guests);
+        for _ in 0..COMMANDS {
+            let Some(request) = management::next(&self.guests) else { break };
+            self.requested(&caller, request);
+        }
+    }
+
+    /// Answers a caller, by the way in by which the command came.
+    fn answer(&self, caller: &Caller, event: Result<Event, NoMemory>, id: Option<u64>) {
+        match caller.way {
+            Way::Channel => management::answer(&self.guests, event, id),
+            Way::Com1 | Way::Com2 => console::answer(event, id),
+        }
+    }
+
+    fn reply(&self, caller: &Caller, id: Option<u64>, result: Result<(), Text>) {
+        let event = match result {
+            Ok(()) => Event::done(id),
+            Err(why) => Event::refused(id, why),
+        };
+        self.answer(caller, Ok(event), id);
+    }
+
+    /// Carries out a command in JSON, if the caller may ask for it, and answers.
+    fn requested(&mut self, caller: &Caller, request: Result<Request, Refused>) {
+        let request = match request {
+            Ok(request) => request,
+            Err(refused) => return self.reply(caller, refused.id, Err(refused.error)),
         };
         let id = request.id;
-        if let Err(why) = request.command.check(&self.script) {
-            return reply(id, Err(why));
-        }
+        // What answers with more than a reply. It changes nothing, so the audit has only its refusal.
+        let shows = request.command.check(caller).is_ok();
         match request.command {
-            Command::Show(View::Counters) => {
-                console::answer(self.guests.counters(id).map(Event::Counters), id);
+            Command::Show(_) if shows => self.answer(caller, self.guests.counters(id).map(Event::Counters), id),
+            Command::Audit if shows => {
+                let records = AUDIT.lock().copy();
+                self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
-            Command::List => {
+            Command::List if shows => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
-                console::answer(self.guests.list().map(reply), id);
+                self.answer(caller, self.guests.list().map(reply), id);
             }
-            Command::Version => {
+            Command::Version if shows => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
-                console::answer(Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
+                self.answer(caller, Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
-            Command::Trace { step: TraceStep::Show, .. } => {
-                console::answer(self.trace.state(id).map(Event::TraceState), id);
+            Command::Trace { step: TraceStep::Show, .. } if shows => {
+                self.answer(caller, self.trace.state(id).map(Event::TraceState), id);
             }
-            Command::Report => {
-                report::answer();
-                reply(id, Ok(()));
+            Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
+                self.reply(caller, id, Err("records are sent on COM2: ask there".into()));
+            }
+            Command::Report if shows => {
+                report::answer(|entry| match caller.way {
+                    Way::Channel => management::answer_line(entry),
+                    Way::Com1 | Way::Com2 => console::answer(entry, None),
+                });
+                self.reply(caller, id, Ok(()));
             }
             other => {
-                let result = self.carry_out(other);
-                reply(id, result);
+                let result = audited(caller, other, |command| match command {
+                    Command::Port { .. } if caller.way == Way::Channel => {
+                        Err("`port` is a command of COM2, where the port's output goes".into())
+                    }
+                    other => self.carry_out(other),
+                });
+                self.reply(caller, id, result);
             }
         }
     }
@@ -306,10 +441,17 @@ impl Operator {
     }
 }
 
-fn reply(id: Option<u64>, result: Result<(), Text>) {
-    let event = match result {
-        Ok(()) => Event::done(id),
-        Err(why) => Event::refused(id, why),
+/// Carries out a command if its caller may ask for it, and notes in the audit what became of it.
+fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) -> Result<(), Text>) -> Result<(), Text> {
+    let note = Note::from(&command);
+    let allowed = command.check(caller);
+    let outcome = if allowed.is_ok() { Outcome::Done } else { Outcome::Refused };
+    let result = allowed.and_then(|()| carry_out(command));
+    let (outcome, why) = match &result {
+        Ok(()) => (outcome, ""),
+        Err(why) if outcome == Outcome::Refused => (outcome, &**why),
+        Err(why) => (Outcome::Failed, &**why),
     };
-    console::answer(Ok(event), id);
+    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, &note, outcome, why);
+    result
 }

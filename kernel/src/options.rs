@@ -83,7 +83,9 @@ pub fn booted() -> Option<Guid> {
 
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
 pub fn nvme_timeout() -> Option<u64> {
-    Some(NVME_TIMEOUT.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0).map(|seconds| seconds * 1_000_000)
+    Some(NVME_TIMEOUT.load(Ordering::Relaxed))
+        .filter(|seconds| *seconds != 0)
+        .map(|seconds| seconds.saturating_mul(1_000_000))
 }
 
 /// Returns the workarounds that the command line asks for, or `None` if it does not name any.
@@ -182,7 +184,8 @@ fn spin(done: impl Fn() -> bool) {
 #[expect(unconditional_recursion, reason = "the point is to run off the stack")]
 fn overflow(depth: u64) -> u64 {
     let here = [depth; 64];
-    overflow(core::hint::black_box(here[0]) + 1) + here[1]
+    let [first, second, ..] = here;
+    overflow(core::hint::black_box(first).wrapping_add(1)).wrapping_add(second)
 }
 
 #[allow(unsafe_code, reason = "the point is to fault")]

@@ -122,7 +122,11 @@ impl Iterator for Backtrace {
             return Some(Entry(rip));
         }
         let (start, end) = mem::text();
-        if self.rbp == 0 || !self.rbp.is_multiple_of(8) || !mem::is_stack(self.rbp) || !mem::is_stack(self.rbp + 8) {
+        if self.rbp == 0
+            || !self.rbp.is_multiple_of(8)
+            || !mem::is_stack(self.rbp)
+            || !mem::is_stack(self.rbp.saturating_add(8))
+        {
             return None;
         }
         // SAFETY: `rbp` is aligned and both words are on a mapped stack.

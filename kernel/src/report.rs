@@ -57,9 +57,9 @@ pub fn show() {
     REPORT.lock().iter().for_each(print);
 }
 
-/// Sends the whole report on COM2 again, for a program that asked.
-pub fn answer() {
-    REPORT.lock().iter().for_each(|entry| console::answer(event(entry), None));
+/// Sends the whole report again by `answer`, for a program that asked.
+pub fn answer(mut answer: impl FnMut(Result<Event, NoMemory>)) {
+    REPORT.lock().iter().for_each(|entry| answer(event(entry)));
 }
 
 /// Sends sidecore's version and the platform: the first line on COM2. Then sends everything reported before.

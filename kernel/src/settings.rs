@@ -49,13 +49,16 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
     // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
     // have that much less.
-    let on_heap = guests::PART_BYTES * config.guests.len() as u64 + guests::heap(config.guests.len()) as u64;
+    let on_heap = guests::PART_BYTES
+        .saturating_mul(config.guests.len() as u64)
+        .saturating_add(guests::heap(config.guests.len(), config.management.is_some()) as u64);
     let traces = trace::memory(&config, cores::count());
-    let taken = uplink::memory(&config) + disks::memory(&config) + on_heap + traces;
+    let taken =
+        uplink::memory(&config).saturating_add(disks::memory(&config)).saturating_add(on_heap).saturating_add(traces);
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.
-        free -= free / 512;
+        free = free.saturating_sub(free / 512);
     }
     mistakes.extend(config::check_memory(&mut config, free));
     mistakes.extend(config::check_completion(&mut config, virt::refusal));

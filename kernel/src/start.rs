@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::{self, Guests},
     halt::halt,
-    heap, machine_check, maps, mem, modules,
+    heap, machine_check, management, maps, mem, modules,
     operator::Operator,
     options, pci, report, settings, symbols, trace, uplink, virt, watchdog,
 };
@@ -39,14 +39,23 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
         halt(format_args!("no memory for the hypervisor itself: {e}"));
     }
     let usable: Vec<_> = info.usable().collect();
-    let memory = usable.iter().map(|(s, e)| e - s).sum();
+    let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
     let mut platform = firmware::platform(info);
-    let devices: Vec<_> = platform.ecam.iter().map(|&(base, f, l)| (base, base + firmware::ecam_len(f, l))).collect();
+    let devices: Vec<_> =
+        platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
         halt(format_args!("page tables: {e}"));
     }
     if let Some(words) = info.command_line() {
         options::read(words);
+    }
+    let given_up = mem::FRAMES.lock().given_up();
+    if given_up > 0 {
+        platform.trouble.push(format!(
+            "{} KiB of memory are not used: they are in more free ranges than the {} that are kept",
+            given_up >> 10,
+            memory::frames::MAX_RUNS
+        ));
     }
     match mem::stacks(0) {
         Ok(stacks) => {
@@ -73,7 +82,7 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     }
     let (start, end) = mem::image();
     frames.reserve(start, end);
-    frames.reserve(at, at + info.len());
+    frames.reserve(at, at.saturating_add(info.len()));
     for m in info.modules() {
         frames.reserve(m.start, m.end);
     }
@@ -152,10 +161,11 @@ extern "C" fn on_own_stack() -> ! {
     // All guests' cores use the decoder's tables.
     machine::decode::prepare();
     // So that no command and no start of a guest lacks memory later.
-    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len())) {
+    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len(), config.management.is_some())) {
         report::warning(format!("the heap has little memory left for commands and guests: {e}"));
     }
     let guests = Guests::new(&config, &plan);
+    management::start(&config);
     let trace = match trace::Reader::new(&config, &plan) {
         Ok(trace) => trace,
         Err(why) => halt(format_args!("{why}")),

@@ -1,7 +1,6 @@
 //! Names for a backtrace, from the symbol table that GRUB loads beside the image (multiboot2 3.6.7, ELF-64 symbol
 //! table). Without the table, a backtrace has addresses, which `addr2line` understands.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
 use boot::information::Information;

@@ -6,8 +6,6 @@
 //!
 //! [`on`] is the one test that a core makes when the trace is off.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 use crate::{
     arch::{CoreIndex, MAX_CORES, time},
     console,
@@ -78,7 +76,7 @@ pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<
     if bytes == 0 {
         return Ok(None);
     }
-    let (slots, range) = mem::slots(bytes / size_of::<Slot>() as u64)?;
+    let (slots, range) = mem::slots(bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default())?;
     let guest = guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST);
     // The configuration has only powers of two.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
@@ -312,7 +310,7 @@ impl Reader {
         let first = saving.core;
         let next = (0..count).map(|step| first.saturating_add(step).checked_rem(count).unwrap_or(0)).find(|&at| {
             let traced = self.cores.get(at);
-            traced.is_some_and(|traced| has_news(traced))
+            traced.is_some_and(has_news)
         })?;
         saving.core = next.saturating_add(1);
         let traced = self.cores.get_mut(next)?;

@@ -131,7 +131,7 @@ fn open(
     needs: &NicNeeds<'_>,
 ) -> Result<(AnyNic, Address), String> {
     loop {
-        let function = functions[search.candidate()?];
+        let Some(&function) = functions.get(search.candidate()?) else { continue };
         match any_nic::open(function, needs) {
             Ok(nic) => return Ok((nic, function.at)),
             Err(why) => search.failed(&why),

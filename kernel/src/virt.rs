@@ -287,9 +287,9 @@ impl Pages {
             Some(Backend::Svm { .. }) => (size_of::<svm::VcpuPages>() as u64).next_multiple_of(4096),
             _ => 4096,
         };
-        let vcpu = mem::pages(bytes + 4096)?;
-        let core = vcpu + bytes;
-        Ok(Self { vcpu, core, end: core + 4096 })
+        let vcpu = mem::pages(bytes.saturating_add(4096))?;
+        let core = vcpu.saturating_add(bytes);
+        Ok(Self { vcpu, core, end: core.saturating_add(4096) })
     }
 
     /// Their physical addresses.

@@ -1,7 +1,6 @@
 //! Virtio devices of the machine, if sidecore itself runs in a virtual machine: their registers and their memory, for the
 //! drivers of network devices and of disks.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
 
 use crate::{

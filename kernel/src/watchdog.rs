@@ -83,7 +83,7 @@ pub fn limit() -> u64 {
 
 /// The limit in seconds, for messages.
 pub fn seconds() -> u64 {
-    limit() / time::micros(1_000_000).max(1)
+    limit().checked_div(time::micros(1_000_000)).unwrap_or_default()
 }
 
 /// Sends a core an NMI. `state` is what its handler is to do.

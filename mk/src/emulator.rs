@@ -9,20 +9,22 @@ mod nic;
 mod nvme;
 mod process;
 mod qemu;
+mod share;
 pub mod vhost;
 mod virtio_disk;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Result, bail};
-use scenarios::launch::{Joined, Launch};
+use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
 use scenarios::setup::Setup;
 
-use crate::{fetch, image, paths, ui};
+use crate::{fetch, image, paths, tools, ui};
 
 use process::{NEXT_DISC, Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
@@ -31,8 +33,8 @@ pub use {process::SocketPath, qemu::command as qemu_command};
 /// Starts emulators of one kind.
 pub struct Emulator {
     platform: Platform,
-    /// COM1 is a socket at this path instead of a file.
-    console_socket: Option<PathBuf>,
+    /// COM1 is a socket at the first path instead of a file. COM2 is shared with whoever connects to the second.
+    consoles: Option<(PathBuf, PathBuf)>,
     /// First part of the names of log folders; the setup's name follows. Empty if only one emulator runs at a time.
     logs: String,
     /// The hypervisor is the checked one ([`image::checked_kernel`]).
@@ -53,7 +55,7 @@ pub fn choose(wanted: Option<Platform>) -> Result<Platform> {
 impl Emulator {
     /// An emulator whose COM1 goes to a file.
     pub fn new(platform: Platform) -> Self {
-        Self { platform, console_socket: None, logs: String::new(), checked: false }
+        Self { platform, consoles: None, logs: String::new(), checked: false }
     }
 
     /// The same, with logs of this name. No other emulator that runs at the same time may have that name.
@@ -66,12 +68,13 @@ impl Emulator {
         Self { checked, ..self }
     }
 
-    /// An emulator for a person: COM1 is the UNIX socket `path`, on which somebody listens already. QEMU only.
-    pub fn with_console(platform: Platform, path: PathBuf) -> Result<Self> {
+    /// An emulator for a person: COM1 is the UNIX socket `com1`, on which somebody listens already. COM2 is shared with programs that
+    /// connect to the UNIX socket `com2`. QEMU only.
+    pub fn with_consoles(platform: Platform, com1: PathBuf, com2: PathBuf) -> Result<Self> {
         if !platform.is_qemu() {
             bail!("there is no interactive run on {platform}: use --platform qemu");
         }
-        Ok(Self { console_socket: Some(path), ..Self::new(platform) })
+        Ok(Self { consoles: Some((com1, com2)), ..Self::new(platform) })
     }
 }
 
@@ -108,6 +111,18 @@ impl Launch for Emulator {
         packed: bool,
     ) -> Result<(scenarios::vhost::Vhost, scenarios::vhost::Testpmd)> {
         vhost::testpmd(&self.folder(name)?, packed)
+    }
+
+    fn judge(&mut self, program: Judge) -> Result<Command> {
+        if program != Judge::Prometheus {
+            fetch::ensure_ssh()?;
+        }
+        Ok(match program {
+            Judge::Ssh => tools::ssh_tool("usr/bin/ssh"),
+            Judge::SshKeygen => tools::ssh_tool("usr/bin/ssh-keygen"),
+            // It needs the C library, which is in the tree of all emulators.
+            Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
+        })
     }
 
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {
@@ -182,9 +197,14 @@ impl Emulator {
             match self.platform {
                 Platform::Bochs => bochs::start(&run)?,
                 Platform::Kvm | Platform::Qemu => {
-                    qemu::start(&run, self.platform == Platform::Kvm, self.console_socket.as_deref())?
+                    let com1 = self.consoles.as_ref().map(|(com1, _)| com1.as_path());
+                    qemu::start(&run, self.platform == Platform::Kvm, com1)?
                 }
             };
+        let (input, output) = match &self.consoles {
+            Some((_, com2)) => share::share(com2, (input, output))?,
+            None => (input, output),
+        };
         machine.sockets.extend(wires.into_iter().map(|(own, _)| own));
         let log = File::create(folder.join("com2"))?;
         Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))

@@ -53,6 +53,12 @@ const NVME_TOOLS: &[&str] = &["nvme-cli"];
 /// Packages with the programs that test guests' disks.
 const GUEST_TOOLS: &[&str] = &["fio", "e2fsprogs", "util-linux"];
 
+/// Packages with the management guest's ssh, and the client that tests it.
+const SSH: &[&str] = &["openssh-server", "openssh-client"];
+
+/// The package with the program that reads metrics. It is fetched alone: the program needs the C library only.
+const PROMETHEUS: &str = "prometheus";
+
 /// Packages with the storage daemon that is measured beside our disks. They are fetched when first needed.
 const STORAGE_DAEMON: &[&str] = &["qemu-utils", "qemu-block-extra"];
 
@@ -121,6 +127,30 @@ pub fn ensure_nvme_tools() -> Result<()> {
 /// missing.
 pub fn ensure_guest_tools() -> Result<()> {
     ensure_apart("guest-tools", GUEST_TOOLS, "fio and e2fsprogs into target/deps/guest-tools (about 60 MB, once)")
+}
+
+/// Makes sure that OpenSSH is there, in a tree of its own. Fetches it only if it is missing.
+pub fn ensure_ssh() -> Result<()> {
+    ensure_apart("ssh", SSH, "OpenSSH into target/deps/ssh (about 40 MB, once)")
+}
+
+/// Makes sure that Prometheus is there. Fetches it only if it is missing. Returns its path.
+pub fn prometheus() -> Result<PathBuf> {
+    let place = paths::deps().join("prometheus");
+    let program = place.join("usr/bin/prometheus");
+    if program.is_file() {
+        return Ok(program);
+    }
+    ui::step("fetch", "Prometheus into target/deps/prometheus (about 30 MB, once)");
+    let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
+    apt.update()?;
+    let fresh = paths::deps().join("unpacking-prometheus");
+    remove(&fresh)?;
+    unpack(&[apt.download_one(PROMETHEUS)?], &fresh)?;
+    remove(&place)?;
+    fs::rename(&fresh, &place)?;
+    apt.tidy()?;
+    Ok(program)
 }
 
 /// Fetches packages into a folder of their own, unless they are there.

@@ -7,11 +7,13 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 use ruzstd::encoding::CompressionLevel;
+use scenarios::guests;
 use scenarios::initramfs;
 use scenarios::setup::{Content, Module, Setup};
 
+use crate::management::Secrets;
 use crate::outcome::Outcome;
-use crate::{disk, fetch, guest_tools, paths, pvh, tools, two_guests, ui, vmlinux};
+use crate::{disk, fetch, guest_tools, management, paths, pvh, tools, two_guests, ui, vmlinux};
 
 pub const TARGET: &str = "x86_64-unknown-none";
 /// Profiles of Cargo.toml. The second one checks arithmetic for overflows, and assertions.
@@ -32,9 +34,19 @@ pub struct Parts {
     pub small_initrd: PathBuf,
 }
 
-/// `cargo mk image`.
-pub fn verb(config: Option<&Path>) -> Result<Outcome> {
+/// `cargo mk image`. `secrets`: there is a management guest.
+pub fn verb(config: Option<&Path>, secrets: Option<&Secrets>) -> Result<Outcome> {
     let mut setup = two_guests::setup(false);
+    if let Some(secrets) = secrets {
+        setup = guests::with_entries(setup, management::ENTRIES);
+        for module in &mut setup.modules {
+            if let Content::Text(config) = &mut module.content {
+                config.push_str(management::GUEST);
+            }
+        }
+        let Secrets { keys, host_key } = secrets.clone();
+        setup.modules.push(Module::new("management", Content::Management { keys, host_key }));
+    }
     if let Some(path) = config {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));
@@ -124,7 +136,19 @@ pub fn build_for_linux(package: &str) -> Result<PathBuf> {
     const HOST: &str = "x86_64-unknown-linux-gnu";
     let target = paths::target();
     let folder = target.display().to_string();
-    let cargo = ["rustc", "--quiet", "--release", "--package", package, "--target", HOST, "--target-dir", &folder];
+    let cargo = [
+        "rustc",
+        "--quiet",
+        "--release",
+        "--package",
+        package,
+        "--bin",
+        package,
+        "--target",
+        HOST,
+        "--target-dir",
+        &folder,
+    ];
     if !tools::cargo(&[&cargo[..], &["--", "-Ctarget-feature=+crt-static", "-Cstrip=symbols"]].concat(), &[])? {
         bail!("{package} does not build; the compiler's words are above");
     }
@@ -190,6 +214,11 @@ pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
             let (kernel, initrd) = (&parts.guest_kernel, &parts.small_initrd);
             disk::small(&disk::Small { kernel, initrd, cmdline, text }, &work, &place)?;
             place
+        }
+        Content::Management { keys, host_key } => {
+            let path = folder.join(name);
+            management::build(&Secrets { keys: keys.clone(), host_key: host_key.clone() }, &path)?;
+            path
         }
         Content::Initrd => parts.initrd.clone(),
         Content::SmallInitrd => parts.small_initrd.clone(),

@@ -45,6 +45,11 @@ pub fn guest_tools() -> PathBuf {
     deps().join("guest-tools")
 }
 
+/// OpenSSH and its libraries, unpacked over one another.
+pub fn ssh() -> PathBuf {
+    deps().join("ssh")
+}
+
 /// Packages of QEMU's storage daemon, unpacked over one another.
 pub fn storage_daemon() -> PathBuf {
     deps().join("storage-daemon")

@@ -122,7 +122,9 @@ fn summary(counters: &Counters) -> String {
 fn stay(platform: Platform, checked: bool, setup: &Setup, guest: &str) -> Result<Outcome> {
     let socket = SocketPath::new("com1");
     let listener = UnixListener::bind(&socket.0).with_context(|| format!("cannot listen on {}", socket.0.display()))?;
-    let mut session = Emulator::with_console(platform, socket.0.clone())?.checked(checked).launch(setup)?;
+    let com2 = SocketPath::new("com2");
+    let emulator = Emulator::with_consoles(platform, socket.0.clone(), com2.0.clone())?;
+    let mut session = emulator.checked(checked).launch(setup)?;
     let (console, _) = listener.accept()?;
     ui::step(
         "run",
@@ -130,6 +132,7 @@ fn stay(platform: Platform, checked: bool, setup: &Setup, guest: &str) -> Result
             "this is sidecore's console: `help` lists its commands, `attach {guest}` shows guest {guest} and types into it."
         ),
     );
+    ui::step("run", &format!("in another terminal: cargo run -p sidecore-console -- --socket {}", com2.0.display()));
     ui::step("run", "Ctrl-] goes back from a guest to sidecore; Ctrl-\\ leaves and ends everything.");
     let raw = Raw::enter()?;
     let (finished, wait) = mpsc::channel();
@@ -145,9 +148,7 @@ fn stay(platform: Platform, checked: bool, setup: &Setup, guest: &str) -> Result
         match wait.recv_timeout(Duration::from_millis(200)) {
             Ok(result) => break result,
             Err(_) if session.ended()? => break Ok(()),
-            Err(_) => {
-                session.unread();
-            }
+            Err(_) => session.forget(),
         }
     };
     drop(raw);

@@ -45,6 +45,11 @@ pub fn guest_tool(path: &str) -> Command {
     program_in(&paths::guest_tools(), path)
 }
 
+/// A command for a program of OpenSSH's tree.
+pub fn ssh_tool(path: &str) -> Command {
+    program_in(&paths::ssh(), path)
+}
+
 /// A command for QEMU's storage daemon. It is not ended with this tool: the command is for another to wrap.
 pub fn storage_daemon() -> Command {
     plain_in(

@@ -16,6 +16,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod machine_checks;
+mod management;
 mod maps;
 mod network;
 mod nvme;
@@ -34,6 +35,7 @@ mod probe_disk;
 mod requests;
 mod rings;
 mod seven;
+mod shell;
 mod smp;
 mod steady_load;
 mod trace;
@@ -63,6 +65,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink_virtio::list(),
         uplink::list(),
         life::list(),
+        management::list(),
         machine_checks::list(),
         watchdog::list(),
         trace::list(),

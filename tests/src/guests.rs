@@ -289,6 +289,7 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::CloudHv => "CLOUDHV.fd",
         Content::Rhf => "hypervisor-fw",
         Content::BootDisk { .. } => "boot-disk",
+        Content::Management { .. } => "management",
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
         Content::Tools => "tools",

@@ -12,7 +12,7 @@ use goblin::elf::Elf;
 use crate::cpio::Archive;
 
 /// A guest's modules, in the order of loading. Those that are built into the kernel are left out.
-const GUEST_MODULES: [&str; 11] = [
+pub const GUEST_MODULES: [&str; 11] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_modern_dev",
@@ -118,7 +118,10 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Adds modules, and a file `list_name` with their file names in order.
-fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str], list_name: &str) -> Result<()> {
+///
+/// # Errors
+/// The kernel package lacks a module, or cannot be read.
+pub fn add_modules(archive: &mut Archive, kernel: &Path, modules: &[&str], list_name: &str) -> Result<()> {
     let root = module_root(kernel)?;
     let built_in =
         fs::read_to_string(root.join("modules.builtin")).context("the kernel package has no modules.builtin")?;
@@ -174,7 +177,10 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Adds programs of the tree, their libraries, the libraries of these, and the loader.
-fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()> {
+///
+/// # Errors
+/// A file is missing, or is no ELF file.
+pub fn add_programs(archive: &mut Archive, tree: &Path, paths: &[&str]) -> Result<()> {
     for file in programs(tree, paths)? {
         archive.file(&file.place, file.mode, &read(&file.source)?);
     }

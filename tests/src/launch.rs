@@ -1,5 +1,7 @@
 //! The interface by which scenarios start emulated servers. `mk` implements it.
 
+use std::process::Command;
+
 use anyhow::Result;
 
 use crate::disk::Disk;
@@ -40,9 +42,23 @@ pub trait Launch {
     /// packed rings. `name` is the folder of their logs.
     fn launch_testpmd(&mut self, name: &str, packed: bool) -> Result<(Vhost, Testpmd)>;
 
+    /// A command that starts a program which nobody here wrote, without arguments. It is fetched if it is missing.
+    fn judge(&mut self, program: Judge) -> Result<Command>;
+
     /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
+}
+
+/// Programs that judge what the management guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// OpenSSH's client.
+    Ssh,
+    /// OpenSSH's program that makes keys.
+    SshKeygen,
+    /// Prometheus.
+    Prometheus,
 }
 
 /// A server, and the machine at the other end of its wire.
@@ -81,6 +97,9 @@ pub mod nowhere {
             bail!("nothing to start")
         }
         fn launch_testpmd(&mut self, _: &str, _: bool) -> Result<(Vhost, Testpmd)> {
+            bail!("nothing to start")
+        }
+        fn judge(&mut self, _: Judge) -> Result<Command> {
             bail!("nothing to start")
         }
         fn launch_disk(&mut self, _: &str) -> Result<Disk> {

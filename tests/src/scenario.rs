@@ -1,12 +1,13 @@
 //! A scenario: a check with a name. And its context: what the check works with.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::disk::Disk;
 use crate::figures::Figures;
-use crate::launch::{Joined, Launch};
+use crate::launch::{Joined, Judge, Launch};
 use crate::linux::{self, Linux};
 use crate::nic::Nic;
 use crate::platform::Platform;
@@ -134,6 +135,11 @@ impl<'a> Context<'a> {
         let mut disk = self.launch.launch_disk(name)?;
         disk.login(seconds(1800))?;
         Ok(disk)
+    }
+
+    /// See [`Launch::judge`].
+    pub fn judge(&mut self, program: Judge) -> Result<Command> {
+        self.launch.judge(program)
     }
 
     /// Returns how often to do something: `on_bochs` in the short version on Bochs, which is slow; otherwise `all`.

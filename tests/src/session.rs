@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use control::{Command, Counters, Event, GuestState, GuestSummary, Request, StopReason, View};
 use serde_json::{Value, json};
 
@@ -147,7 +147,8 @@ impl Session {
         let found = self.wait(&format!("{action:?} of guest {guest}"), limit, |event| {
             let (from, result) = guest_result(event)?;
             (from == guest && result["do"] == action).then_some(result)
-        })?;
+        });
+        let found = found.map_err(|error| anyhow!("{error:#}\n{}", self.last_words_of(guest)))?;
         if let Some(error) = found["error"].as_str() {
             bail!("guest {guest}, {action}: {error}");
         }
@@ -280,6 +281,12 @@ impl Session {
         &self.waiting
     }
 
+    /// Drops all events that have arrived and that no wait has taken.
+    pub fn forget(&mut self) {
+        self.unread();
+        self.waiting.clear();
+    }
+
     /// Waits until the emulator's process has ended.
     pub fn wait_end(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit * self.patience;
@@ -398,6 +405,17 @@ impl Session {
     /// Whether the process has ended.
     pub fn ended(&mut self) -> Result<bool> {
         self.machine.ended()
+    }
+
+    /// The last lines of a guest's console, for an error message.
+    fn last_words_of(&self, name: &str) -> String {
+        let lines = self.waiting.iter().filter_map(|event| match event {
+            Event::Console { guest, line } if guest == name => Some(line.as_str()),
+            _ => None,
+        });
+        let lines: Vec<&str> = lines.collect();
+        let tail = &lines[lines.len().saturating_sub(40)..];
+        format!("the last lines of guest {name}:\n  {}", tail.join("\n  "))
     }
 
     /// The last lines on COM1, for an error message.

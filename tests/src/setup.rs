@@ -23,6 +23,13 @@ pub enum Content {
         /// The content of the file.
         text: String,
     },
+    /// The management guest's RAM disk.
+    Management {
+        /// The keys that may log in, as `sidecore-agent keys` reads them.
+        keys: String,
+        /// The private host key. `None`: one is made at each boot.
+        host_key: Option<String>,
+    },
     /// The full initramfs of [`crate::initramfs`].
     Initrd,
     /// The initramfs without iperf3.
@@ -192,6 +199,9 @@ pub struct Setup {
     pub virtualization: bool,
     /// Its uplinks.
     pub uplink: Uplink,
+    /// Ports of a guest behind an uplink [`Uplink::Virtio`] that are on the development machine's loopback: the port there, the
+    /// guest's address, and its port.
+    pub forwards: Vec<(u16, String, u16)>,
     /// Its NVMe disks.
     pub nvme: Vec<Nvme>,
     /// Its virtio disks: `vda` is the first.
@@ -244,6 +254,7 @@ impl Setup {
             options: "emulator",
             virtualization: true,
             uplink: Uplink::None,
+            forwards: Vec::new(),
             nvme: Vec::new(),
             virtio_disks: Vec::new(),
             contents: Vec::new(),

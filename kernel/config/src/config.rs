@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use control::{Level, Permissions};
 
 use crate::guest::{Guest, GuestDevice};
+use crate::management::Management;
 use crate::mistake::Place;
 use crate::module::Module;
 use crate::share::Share;
@@ -22,6 +23,8 @@ pub struct Config {
     pub log: Level,
     /// `[control]`.
     pub control: Control,
+    /// `[management]`. `None`: no guest manages the machine.
+    pub management: Option<Management>,
     /// `[com2] allow`: what may be asked on COM2. All without it; only `view` if there is a mistake in it.
     pub com2: Permissions,
     /// `[trace]`.

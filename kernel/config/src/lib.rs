@@ -29,6 +29,7 @@ mod extent;
 mod guest;
 mod limits;
 mod mac;
+mod management;
 mod mistake;
 mod module;
 mod module_check;
@@ -68,6 +69,7 @@ pub use limits::{
     MIN_MEMORY, MIN_MTU, heap,
 };
 pub use mac::Mac;
+pub use management::{CONTROL_PORT, Management, TRACE_PORT, is_reserved_port};
 pub use mistake::{Mistake, Place};
 pub use module::{Module, Sha256};
 pub use module_check::check_hashes;

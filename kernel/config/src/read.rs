@@ -20,12 +20,14 @@ use toml::de::DeTable;
 use self::stage::Stages;
 use crate::config::{Config, Control, Engine, Scheduling, Smt};
 use crate::limits::{MAX_ENGINES, MAX_FILE, MAX_GUESTS, MAX_UPLINKS};
+use crate::management;
 use crate::mistake::{Mistake, Place, Source};
 use crate::rules::{Identity, Rules};
 use crate::section::Section;
 use crate::stage::Stage;
 
-const TOP_KEYS: [&str; 10] = ["smt", "log", "control", "com2", "trace", "module", "engine", "port", "stage", "guest"];
+const TOP_KEYS: [&str; 11] =
+    ["smt", "log", "control", "com2", "management", "trace", "module", "engine", "port", "stage", "guest"];
 
 /// The result of reading a file: the usable part, and the mistakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +100,14 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
             Ok(guest) => config.guests.push(guest),
             Err(mut mistakes) => top.mistakes.append(&mut mistakes),
         }
+    }
+    if let Some((span, table)) = top.table("management") {
+        let (management, mut mistakes) = management::read(source, table, span);
+        config.management = management;
+        top.mistakes.append(&mut mistakes);
+        let left_out: Vec<&str> = top.mistakes.iter().filter_map(|mistake| mistake.guest.as_deref()).collect();
+        let mistake = management::apply(&mut config, &left_out);
+        top.mistakes.extend(mistake);
     }
     let mut mistakes = top.mistakes;
     mistakes.append(&mut stage::check_mirrors(&config));

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Guest,
     /// Any text. Nobody types it in the shell.
     Text,
+    /// What goes to a guest. Nobody types it in the shell, and the audit does not keep it.
+    Input,
     /// `on` or `off`; true or false in JSON.
     Flag,
     /// This word, or nothing.
@@ -41,7 +43,7 @@ pub(crate) enum Kind {
 
 pub(crate) const GUEST: Argument = Argument { member: Some("guest"), shown: "NAME", needed: true, kind: Kind::Guest };
 pub(crate) const PORT: Argument = Argument { member: Some("port"), shown: "PORT", needed: true, kind: Kind::Text };
-pub(crate) const TEXT: Argument = Argument { member: Some("text"), shown: "TEXT", needed: true, kind: Kind::Text };
+pub(crate) const TEXT: Argument = Argument { member: Some("text"), shown: "TEXT", needed: true, kind: Kind::Input };
 pub(crate) const ON: Argument = Argument { member: Some("on"), shown: "on|off", needed: true, kind: Kind::Flag };
 pub(crate) const RAW: Argument =
     Argument { member: None, shown: "[--raw]", needed: false, kind: Kind::Option("--raw") };
@@ -129,7 +131,7 @@ impl Argument {
                 Err(sentence(format_args!("`{command}` takes `on` or `off`, but got `{other}`")))
             }
             (Kind::Option(_), _) => Ok(Given::Flag(true)),
-            (Kind::Guest | Kind::Text | Kind::Choice { .. }, _) => self.text(word),
+            (Kind::Guest | Kind::Text | Kind::Input | Kind::Choice { .. }, _) => self.text(word),
         }
     }
 

@@ -145,7 +145,11 @@ commands! {
     } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
-        shell("show", "counters: exits, engine, ports, memory; all without WHAT"), json("counters");
+        shell("show", "counters (all), exits, engine, ports, memory; or the audit"), json("counters");
+    /// A live picture of the machine (COM1 only).
+    Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
+    /// The audit (COM2 only; the shell has `show audit`).
+    Audit => VIEW, json("audit");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(on: bool = ON) => PROFILE,
         shell("watch", "count what the engines do, for `show engine`"), json("watch");
@@ -206,6 +210,8 @@ views! {
     Ports = "ports";
     /// Memory of the hypervisor and of the guests.
     Memory = "memory";
+    /// Who changed what.
+    Audit = "audit";
 }
 
 impl Value for View {
@@ -277,6 +283,26 @@ impl Command {
         row.shell.map(|(word, _)| word).or(row.json).unwrap_or_default()
     }
 
+    /// Writes it as it would be typed, without what goes to a guest's console.
+    pub fn summary(&self) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            let (row, given) = self.row();
+            f.write_str(self.word())?;
+            row.arguments.iter().zip(given).try_for_each(|(argument, given)| match (&argument.kind, given) {
+                (Kind::Input, _) | (_, Given::Nothing) => Ok(()),
+                (Kind::Option(option), Given::Flag(true)) => write!(f, " {option}"),
+                (Kind::Option(_), _) => Ok(()),
+                (_, Given::Flag(on)) => f.write_str(if on { " on" } else { " off" }),
+                (_, Given::Text(text)) => write!(f, " {text}"),
+            })
+        })
+    }
+
+    /// Whether something in it goes to a guest.
+    pub(crate) fn has_input(&self) -> bool {
+        self.row().0.arguments.iter().any(|argument| matches!(argument.kind, Kind::Input))
+    }
+
     /// Checks whether a caller may ask for it.
     ///
     /// # Errors
@@ -308,8 +334,11 @@ impl Row {
 /// Characters of a command with its arguments in `help`, and the blanks after it.
 const FORM: usize = 21;
 
-/// Writes the text of `help`.
-pub(crate) fn help(out: &mut dyn fmt::Write) -> fmt::Result {
+/// Writes the text of `help`. Lines end in CR and LF.
+///
+/// # Errors
+/// Those of `out`.
+pub fn help(out: &mut dyn fmt::Write) -> fmt::Result {
     for row in &ROWS {
         let Some((word, about)) = row.shell else { continue };
         let form = fmt::from_fn(|f| {
@@ -369,7 +398,7 @@ mod tests {
                 *place = match argument.kind {
                     Kind::Flag | Kind::Option(_) => Given::Flag(true),
                     Kind::Choice { words, .. } => Given::Text(words[0]),
-                    Kind::Guest | Kind::Text => Given::Text("a"),
+                    Kind::Guest | Kind::Text | Kind::Input => Given::Text("a"),
                 };
             }
             let command = (row.make)(&given).unwrap();

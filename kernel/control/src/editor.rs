@@ -49,6 +49,30 @@ impl Editor {
         &self.line
     }
 
+    /// Whether the next byte is a key of its own: it does not belong to an escape sequence.
+    #[must_use]
+    pub fn is_between_keys(&self) -> bool {
+        self.escape == Escape::None
+    }
+
+    /// Adds a text to the line, as if typed. What does not fit is left out.
+    ///
+    /// # Errors
+    /// Those of `echo`.
+    pub fn insert(&mut self, text: &str, echo: &mut dyn Write) -> fmt::Result {
+        for byte in text.bytes().filter(|byte| (b' '..=b'~').contains(byte)) {
+            self.add(byte, echo)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, byte: u8, echo: &mut dyn Write) -> fmt::Result {
+        match self.line.push(char::from(byte)) {
+            Ok(()) => echo.write_char(char::from(byte)),
+            Err(_) => echo.write_char('\x07'),
+        }
+    }
+
     /// Takes a byte and writes its echo to `echo`. Returns the line when it is complete.
     ///
     /// Backspace and DEL delete a character, Ctrl-W a word, Ctrl-U the whole line. Ctrl-C drops the line. Up and down
@@ -91,10 +115,7 @@ impl Editor {
             }
             (Escape::None, 0x10) => self.recall(self.back.saturating_add(1), echo)?,
             (Escape::None, 0x0e) => self.recall(self.back.saturating_sub(1), echo)?,
-            (Escape::None, b' '..=b'~') => match self.line.push(char::from(byte)) {
-                Ok(()) => echo.write_char(char::from(byte))?,
-                Err(_) => echo.write_char('\x07')?,
-            },
+            (Escape::None, b' '..=b'~') => self.add(byte, echo)?,
             (Escape::None, _) => {}
         }
         Ok(None)

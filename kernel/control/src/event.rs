@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::no_memory::NoMemory;
 use crate::terminal::is_deceptive;
-use crate::{Counters, GuestState, StopReason, Text, TraceState};
+use crate::{Counters, GuestState, Record, StopReason, Text, TraceState};
 
 /// One line of COM2.
 ///
@@ -102,6 +102,14 @@ pub enum Event {
     },
     /// All counters, on request and at the end.
     Counters(Counters),
+    /// The audit, on request.
+    Audit {
+        /// The `id` of the command that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// The records: those of the cables and then those of the management guest's channel, the oldest first.
+        records: Vec<Record>,
+    },
     /// A piece of a trace: see the crate `trace`. The pieces in their order are the whole.
     Trace {
         /// Its bytes in base64 (RFC 4648, with padding).
@@ -372,6 +380,18 @@ mod tests {
             Event::Console { guest: "a".into(), line: "tab\t\u{1b}[0m \"quoted\"\nnot a new line".into() },
             Event::Dropped { guest: Some("a".into()), messages: 3, bytes: 300 },
             Event::Log { level: Level::Warn, text: "x".into() },
+            Event::Audit {
+                id: Some(3),
+                records: {
+                    let mut audit = crate::Audit::new();
+                    let cable = crate::Caller::cable(crate::Way::Com1, crate::Permissions::all());
+                    let key = crate::Caller::named(crate::Way::Channel, "anna", crate::Permissions::VIEW);
+                    let stop = crate::Note::from(&crate::Command::Stop("a".into()));
+                    audit.note(1, &cable, &stop, crate::Outcome::Done, "");
+                    audit.note(2, &key, &stop, crate::Outcome::Refused, "no permission");
+                    audit.copy().unwrap()
+                },
+            },
             Event::done(Some(7)),
             Event::refused(None, "no guest `b`".into()),
             Event::End { reason: "shutdown".into() },

@@ -15,10 +15,14 @@
 extern crate alloc;
 
 mod argument;
+mod audit;
+mod channel;
 mod command;
+mod complete;
 mod counters;
 mod editor;
 mod event;
+mod fold;
 mod guest_state;
 mod json;
 mod line;
@@ -27,24 +31,31 @@ mod no_memory;
 mod output;
 mod panic;
 mod permissions;
+mod prompt;
 mod request;
+#[cfg(test)]
+mod screen_of;
 mod shell;
 mod shown;
 pub mod table;
 mod terminal;
+mod top;
 pub mod trace;
 mod turns;
 
 use alloc::borrow::Cow;
 
 pub use self::trace::{TraceState, TraceStep, TracedCore};
-pub use command::{Command, View};
+pub use audit::{Audit, Note, Outcome, Record};
+pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
+pub use command::{Command, View, help};
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
 };
 pub use editor::{Editor, Typed};
 pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
+pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
 pub use nearest::{MAX_WORD, nearest};
@@ -52,10 +63,12 @@ pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, writ
 pub use output::{Class, Loss, Output};
 pub use panic::write_panic;
 pub use permissions::{Caller, MAX_WHO, Permissions, Way};
+pub use prompt::Prompt;
 pub use request::{Refused, Request};
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use terminal::TerminalFilter;
+pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.

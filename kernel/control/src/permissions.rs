@@ -3,6 +3,7 @@
 use core::fmt;
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 use crate::shown::Joined;
 
@@ -56,7 +57,8 @@ impl fmt::Display for Permissions {
 }
 
 /// The way by which a command comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Way {
     /// The shell on COM1.
     Com1,
@@ -67,7 +69,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// As in sentences and in the JSON lines.
+    /// As in sentences.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use core::fmt::{self, Write};
 
+use crate::complete::complete;
 use crate::{Command, Editor, command};
 
 /// The key that leaves a guest's console: Ctrl-], as in telnet.
@@ -19,6 +20,8 @@ pub enum Action {
     /// Carry this command out, write its output, then call [`Shell::prompt`]. The shell itself answers `help` and
     /// mistakes.
     Run(Command),
+    /// Call [`Shell::complete`] with the names of the guests.
+    Complete,
     /// The byte belongs to the console of the guest that has the terminal.
     ToGuest(u8),
     /// The operator left a guest's console.
@@ -77,6 +80,15 @@ impl Shell {
         }
     }
 
+    /// Completes the word that is being typed: a command, a guest's name, or another word that the command takes. If it can be
+    /// several, they are listed.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn complete<'a>(&mut self, guests: impl Iterator<Item = &'a str> + Clone, out: &mut dyn Write) -> fmt::Result {
+        if complete(&mut self.editor, guests, out)? { self.prompt(out) } else { Ok(()) }
+    }
+
     /// Takes a byte from the terminal and writes echo and mistakes to `out`.
     ///
     /// # Errors
@@ -90,6 +102,9 @@ impl Shell {
         if self.attached.is_some() {
             return Ok(Action::ToGuest(byte));
         }
+        if byte == b'\t' && self.editor.is_between_keys() {
+            return Ok(Action::Complete);
+        }
         let Some(line) = self.editor.feed(byte, out)? else { return Ok(Action::None) };
         if line.trim().is_empty() {
             self.prompt(out)?;
@@ -102,6 +117,21 @@ impl Shell {
         }
         self.prompt(out)?;
         Ok(Action::None)
+    }
+}
+
+/// Writes CR LF for each LF.
+pub(crate) struct Returns<'a>(pub &'a mut dyn Write);
+
+impl Write for Returns<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (n, line) in text.split('\n').enumerate() {
+            if n > 0 {
+                self.0.write_str("\r\n")?;
+            }
+            self.0.write_str(line)?;
+        }
+        Ok(())
     }
 }
 
@@ -161,5 +191,53 @@ mod tests {
         let mut out = String::new();
         shell.prompt(&mut out).unwrap();
         assert_eq!(out, format!("\r{PROMPT}sho"));
+    }
+
+    /// Types keys. TAB is answered with these guests. Returns what the screen shows.
+    fn screen(keys: &str) -> String {
+        let (mut shell, mut out) = (Shell::new(), String::new());
+        shell.prompt(&mut out).unwrap();
+        for byte in keys.bytes() {
+            if shell.feed(byte, &mut out).unwrap() == Action::Complete {
+                shell.complete(["alpha", "alpine", "beta"].into_iter(), &mut out).unwrap();
+            }
+        }
+        crate::screen_of::screen_of(&out)
+    }
+
+    #[test]
+    fn tab_completes_what_can_be_only_one_word() {
+        assert_eq!(screen("he\t|"), "sidecore> help |");
+        assert_eq!(screen("show ex\t|"), "sidecore> show exits |");
+        assert_eq!(screen("watch of\t|"), "sidecore> watch off |");
+        assert_eq!(screen("start b\t|"), "sidecore> start beta |");
+        assert_eq!(screen("attach -\tb\t|"), "sidecore> attach --raw beta |");
+        assert_eq!(screen("attach b\t--\t|"), "sidecore> attach beta --raw |");
+    }
+
+    #[test]
+    fn tab_grows_a_word_and_lists_what_it_can_be() {
+        assert_eq!(screen("stop a\t|"), "sidecore> stop alp|");
+        assert_eq!(screen("stop a\t\th\t|"), "sidecore> stop alp\nalpha alpine\nsidecore> stop alpha |");
+        assert!(screen("re\t").starts_with("sidecore> re\nrestart report reboot\nsidecore> re"));
+        let all = screen("\t");
+        assert!(all.contains("help list start stop") && all.ends_with("\nsidecore> "), "{all}");
+    }
+
+    #[test]
+    fn tab_does_nothing_where_nothing_fits() {
+        for keys in ["x\t|", "nonsense a\t|", "list \t|", "start alpha b\t|", "show exits \t|"] {
+            assert_eq!(screen(keys), format!("sidecore> {}", keys.replace('\t', "")));
+        }
+        // A byte of an escape sequence is no key.
+        let mut shell = Shell::new();
+        assert_eq!(type_in(&mut shell, b"\x1b\t").0, []);
+    }
+
+    #[test]
+    fn tab_is_the_guest_s_while_attached() {
+        let mut shell = Shell::new();
+        shell.attach("a".into(), &mut String::new()).unwrap();
+        assert_eq!(type_in(&mut shell, b"\t").0, [Action::ToGuest(b'\t')]);
     }
 }

@@ -1,54 +1,19 @@
 //! Writes counters as aligned tables, for a person on COM1. The output is any [`fmt::Write`]. Lines end in `\n`, which
 //! the terminal's driver changes to `\r\n`.
-
 //!
 //! Nothing here needs the heap: a table's rows are made twice, first to find how wide its columns are.
 
+mod layout;
+
 use core::cmp::Reverse;
-use core::fmt::{self, Display, Write};
+use core::fmt::{self, Write};
 use core::iter;
 
+use self::layout::Cell::{Bytes, Kind, Number, Numbers, Of, Text, Thousandths};
+use self::layout::{Cell, GAP, line, table};
+pub(crate) use self::layout::{cut, left, wide};
+use crate::fold::{COLUMNS, sentence_line};
 use crate::{Count, Counters, Engine, ExitCount, Guest, GuestSummary, Uplink, View};
-
-/// What stands in a table.
-#[derive(Clone, Copy)]
-enum Cell<'a> {
-    Text(&'a str),
-    /// A text, a space and another one.
-    Pair(&'a str, &'a str),
-    /// A text, a colon and another one.
-    Kind(&'a str, &'a str),
-    Number(u64),
-    /// Bytes, in the largest binary unit that gives at least 1, cut to one decimal.
-    Bytes(u64),
-    /// Thousandths, shown as percent.
-    Thousandths(u128),
-    /// So many of all. Nothing if there are none.
-    Of(u64, u64),
-    /// Numbers, with commas.
-    Numbers(&'a [u64]),
-}
-
-use Cell::{Bytes, Kind, Number, Numbers, Of, Pair, Text, Thousandths};
-
-impl Display for Cell<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Text(text) => f.write_str(text),
-            Pair(first, second) => write!(f, "{first} {second}"),
-            Kind(what, kind) => write!(f, "{what}: {kind}"),
-            Number(number) => write!(f, "{number}"),
-            Bytes(value) => bytes(value, f),
-            Thousandths(value) => write!(f, "{}.{} %", value / 10, value % 10),
-            Of(_, 0) => Ok(()),
-            Of(some, all) => write!(f, "{some}/{all}"),
-            Numbers(numbers) => numbers
-                .iter()
-                .enumerate()
-                .try_for_each(|(n, number)| write!(f, "{}{number}", if n == 0 { "" } else { "," })),
-        }
-    }
-}
 
 /// Writes the guests and their states, for `list`.
 ///
@@ -62,7 +27,7 @@ pub fn list(guests: &[GuestSummary], out: &mut dyn Write) -> fmt::Result {
         let reason = guest.reason.map_or("", crate::StopReason::name);
         [Text(&guest.name), Text(guest.state.name()), Bytes(guest.memory), Numbers(&guest.cores), Text(reason)]
     });
-    table(["guest", "state", "memory", "cores", "last stop"], "llrll", rows, out)
+    table(["guest", "state", "memory", "cores", "last stop"], "llrll", 1, rows, out)
 }
 
 /// Writes what `show` asked for.
@@ -87,6 +52,8 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
         View::Engine => engines(counters, out),
         View::Ports => ports(counters, out),
         View::Memory => memory(counters, out),
+        // It is not in the counters. `Audit::show` writes it.
+        View::Audit => Ok(()),
     }
 }
 
@@ -97,12 +64,12 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         .guests
         .iter()
         .map(|guest| [Text(&guest.name), Bytes(guest.memory), Bytes(guest.kept), Number(guest.starts)]);
-    table(["", "RAM", "kept for it", "starts"], "lrrr", iter::once(first).chain(guests), out)?;
+    table(["", "RAM", "kept for it", "starts"], "lrrr", 1, iter::once(first).chain(guests), out)?;
     if own.heap.size > 0 {
         writeln!(out, "{} of the {} of the heap are in use", Bytes(own.heap.used), Bytes(own.heap.size))?;
     }
     let mut trouble = |count: u64, what: fmt::Arguments<'_>| {
-        if count > 0 { writeln!(out, "{count} {what}") } else { Ok(()) }
+        if count > 0 { sentence_line(out, format_args!("{count} {what}")) } else { Ok(()) }
     };
     trouble(own.log_dropped, format_args!("lines of the log were lost"))?;
     trouble(own.stray_interrupts, format_args!("interrupts on vectors that nobody uses"))?;
@@ -128,7 +95,7 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
 
 fn exits(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let rows = counters.guests.iter().flat_map(|guest| exits_of(guest).chain(counts_of(guest)));
-    table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", rows, out)
+    table(["guest", "vCPU", "exit", "count", "cycles", "mean"], "lrlrrr", 3, rows, out)
 }
 
 fn exits_of(guest: &Guest) -> impl Iterator<Item = [Cell<'_>; 6]> + Clone {
@@ -160,60 +127,51 @@ fn by_count(exits: &[ExitCount]) -> impl Iterator<Item = &ExitCount> + Clone {
 }
 
 fn ports(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
-    let rows = counters.guests.iter().flat_map(|guest| {
-        guest.ports.iter().map(|port| {
-            let drops = port.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
-            [
-                Text(&guest.name),
-                Text(&port.mac),
-                Number(port.rx_packets),
-                Bytes(port.rx_bytes),
-                Number(port.tx_packets),
-                Bytes(port.tx_bytes),
-                Number(drops),
-                Number(port.interrupts),
-                Number(port.kicks),
-                Number(port.arms),
-                Number(port.polls),
-                Number(port.ring_errors),
-            ]
-        })
+    let ports = || counters.guests.iter().flat_map(|guest| guest.ports.iter().map(move |port| (guest, port)));
+    let rows = ports().map(|(guest, port)| {
+        let drops = port.drops.iter().fold(0u64, |sum, drop| sum.saturating_add(drop.count));
+        [
+            Text(&guest.name),
+            Text(&port.mac),
+            Number(port.rx_packets),
+            Bytes(port.rx_bytes),
+            Number(port.tx_packets),
+            Bytes(port.tx_bytes),
+            Number(drops),
+        ]
     });
-    let names = [
-        "guest",
-        "MAC",
-        "rx",
-        "rx bytes",
-        "tx",
-        "tx bytes",
-        "drops",
-        "interrupts",
-        "kicks",
-        "arms",
-        "polls",
-        "ring errors",
-    ];
-    table(names, "llrrrrrrrrrr", rows, out)?;
-    for guest in &counters.guests {
-        for (port, drop) in guest.ports.iter().flat_map(|port| port.drops.iter().map(move |drop| (port, drop))) {
-            if drop.count > 0 {
-                writeln!(out, "{} {}: {} dropped: {}", guest.name, port.mac, drop.count, drop.kind)?;
-            }
+    table(["guest", "MAC", "rx", "rx bytes", "tx", "tx bytes", "drops"], "llrrrrr", 2, rows, out)?;
+    for (guest, port) in ports() {
+        for drop in port.drops.iter().filter(|drop| drop.count > 0) {
+            sentence_line(out, format_args!("{} {}: {} dropped: {}", guest.name, port.mac, drop.count, drop.kind))?;
         }
     }
-    let of_guests = counters.guests.iter().flat_map(|guest| {
-        guest.ports.iter().flat_map(|port| port.stages.iter().map(|stage| (Pair(&guest.name, &port.mac), stage)))
+    out.write_char('\n')?;
+    let rows = ports().map(|(guest, port)| {
+        let [interrupts, kicks, arms] = [port.interrupts, port.kicks, port.arms].map(Number);
+        [Text(&guest.name), Text(&port.mac), interrupts, kicks, arms, Number(port.polls), Number(port.ring_errors)]
     });
+    table(["guest", "MAC", "interrupts", "kicks", "arms", "polls", "ring errors"], "llrrrrr", 2, rows, out)?;
+    let of_guests =
+        ports().flat_map(|(guest, port)| port.stages.iter().map(move |stage| (&*guest.name, &*port.mac, stage)));
     let uplinks = counters.engines.iter().flat_map(|engine| &engine.uplinks);
-    let of_uplinks = uplinks.flat_map(|uplink| uplink.stages.iter().map(|stage| (Pair("uplink", &uplink.name), stage)));
-    let rows = of_guests.chain(of_uplinks).map(|(port, s)| {
-        [port, Text(&s.direction), Text(&s.stage), Number(s.frames), Bytes(s.bytes), Number(s.dropped)]
+    let of_uplinks = uplinks.flat_map(|uplink| uplink.stages.iter().map(|stage| ("uplink", &*uplink.name, stage)));
+    let rows = of_guests.chain(of_uplinks).map(|(guest, port, s)| {
+        [
+            Text(guest),
+            Text(port),
+            Text(&s.direction),
+            Text(&s.stage),
+            Number(s.frames),
+            Bytes(s.bytes),
+            Number(s.dropped),
+        ]
     });
     if rows.clone().next().is_none() {
         return Ok(());
     }
     out.write_char('\n')?;
-    table(["port", "way", "stage", "frames", "bytes", "dropped"], "lllrrr", rows, out)
+    table(["guest", "port", "way", "stage", "frames", "bytes", "dropped"], "llllrrr", 4, rows, out)
 }
 
 /// Writes the block devices and then an empty line. Writes nothing if there are none.
@@ -232,29 +190,25 @@ fn blocks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             Number(device.count("writes")),
             Bytes(device.count("written_bytes")),
             Number(device.count("errors")),
+        ]
+    });
+    let names = ["guest", "disk", "size", "reads", "read bytes", "writes", "written bytes", "errors"];
+    table(names, "llrrrrrr", 2, rows, out)?;
+    out.write_char('\n')?;
+    let rows = devices().map(|(guest, device)| {
+        [
+            Text(&guest.name),
+            Text(&device.serial),
             Of(device.overlay_used, device.overlay_blocks),
             Number(device.interrupts),
             Number(device.kicks),
             Number(device.ring_errors),
         ]
     });
-    let names = [
-        "guest",
-        "disk",
-        "size",
-        "reads",
-        "read bytes",
-        "writes",
-        "written bytes",
-        "errors",
-        "overlay",
-        "interrupts",
-        "kicks",
-        "ring errors",
-    ];
-    table(names, "llrrrrrrrrrr", rows, out)?;
+    table(["guest", "disk", "overlay", "interrupts", "kicks", "ring errors"], "llrrrr", 2, rows, out)?;
     for (guest, device) in devices().filter(|(_, device)| device.overlay_full > 0) {
-        writeln!(out, "{} {}: {} writes failed, its overlay was full", guest.name, device.serial, device.overlay_full)?;
+        let (name, failed) = (&guest.name, device.overlay_full);
+        sentence_line(out, format_args!("{name} {}: {failed} writes failed, its overlay was full", device.serial))?;
     }
     out.write_char('\n')
 }
@@ -277,7 +231,7 @@ fn entropy(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         return Ok(());
     }
     let names = ["guest", "entropy requests", "bytes", "starved", "interrupts", "kicks", "ring errors"];
-    table(names, "lrrrrrr", rows, out)?;
+    table(names, "lrrrrrr", 1, rows, out)?;
     out.write_char('\n')
 }
 
@@ -301,7 +255,7 @@ fn consoles(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         return Ok(());
     }
     let names = ["guest", "port", "open in it", "output", "dropped", "input", "kicks", "ring errors"];
-    table(names, "lllrrrrr", rows, out)?;
+    table(names, "lllrrrrr", 2, rows, out)?;
     out.write_char('\n')
 }
 
@@ -320,7 +274,7 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         ]
     });
     let head = ["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn", "long turns"];
-    table(head, "rrrrrr", rows, out)?;
+    table(head, "rrrrrr", 1, rows, out)?;
     watched(counters, out)?;
     shares(counters, out)?;
     uplinks(counters, out)
@@ -343,10 +297,12 @@ fn watched(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
             writeln!(out, "{count:>14}")?;
         }
         writeln!(out, "  {:<14}{:>14}", "none", watched.empty_visits)?;
-        writeln!(
+        sentence_line(
             out,
-            "longest turn {} cycles; drivers were interrupted {} times, and wanted no interrupt {} times",
-            watched.longest_turn, watched.notified, watched.suppressed
+            format_args!(
+                "longest turn {} cycles; drivers were interrupted {} times, and wanted no interrupt {} times",
+                watched.longest_turn, watched.notified, watched.suppressed
+            ),
         )?;
     }
     Ok(())
@@ -372,31 +328,42 @@ fn shares(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         [Text(&guest.name), Text(device), Number(cycles), Thousandths(share)]
     });
     out.write_char('\n')?;
-    table(["guest", "device", "engine cycles", "share"], "llrr", rows, out)
+    table(["guest", "device", "engine cycles", "share"], "llrr", 2, rows, out)
 }
 
-/// Writes a column for each uplink, and a row for each kind that was counted on one of them.
+/// Writes a column for each uplink, and a row for each kind that was counted on one of them. What does not fit into a line comes
+/// in a part of its own.
 fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
-    for engine in counters.engines.iter().filter(|engine| !engine.uplinks.is_empty()) {
+    for engine in &counters.engines {
         let kinds = || counted(engine);
         let first = ["uplink", "device"].into_iter().chain(kinds()).map(str::len).max().unwrap_or(0);
         let width = |uplink: &Uplink| {
             let names = [uplink.name.as_str(), device(uplink)].map(|text| text.chars().count());
             names.into_iter().chain(kinds().map(|kind| wide(&uplink.count(kind)))).max().unwrap_or(0)
         };
-        out.write_char('\n')?;
-        let mut row = |name: &str, cell: &dyn Fn(&Uplink, usize, &mut dyn Write) -> fmt::Result| {
-            write!(out, "{name:<first$}")?;
-            for uplink in &engine.uplinks {
-                out.write_str("  ")?;
-                cell(uplink, width(uplink), out)?;
+        let mut rest = engine.uplinks.as_slice();
+        while !rest.is_empty() {
+            let mut columns = first;
+            let fits = rest.iter().take_while(|uplink| {
+                columns = line(&[columns, width(uplink)]);
+                columns <= COLUMNS
+            });
+            let (part, others) = rest.split_at_checked(fits.count().max(1)).unwrap_or((rest, &[]));
+            rest = others;
+            out.write_char('\n')?;
+            let mut row = |name: &str, cell: &dyn Fn(&Uplink, usize, &mut dyn Write) -> fmt::Result| {
+                write!(out, "{name:<first$}")?;
+                for uplink in part {
+                    write!(out, "{:GAP$}", "")?;
+                    cell(uplink, width(uplink), out)?;
+                }
+                out.write_char('\n')
+            };
+            row("uplink", &|uplink, width, out| write!(out, "{:>width$}", uplink.name))?;
+            row("device", &|uplink, width, out| write!(out, "{:>width$}", device(uplink)))?;
+            for kind in kinds() {
+                row(kind, &|uplink, width, out| write!(out, "{:>width$}", uplink.count(kind)))?;
             }
-            out.write_char('\n')
-        };
-        row("uplink", &|uplink, width, out| write!(out, "{:>width$}", uplink.name))?;
-        row("device", &|uplink, width, out| write!(out, "{:>width$}", device(uplink)))?;
-        for kind in kinds() {
-            row(kind, &|uplink, width, out| write!(out, "{:>width$}", uplink.count(kind)))?;
         }
     }
     Ok(())
@@ -413,216 +380,5 @@ fn counted(engine: &Engine) -> impl Iterator<Item = &str> {
     all.map(|count| &*count.kind).filter(|kind| engine.uplinks.iter().any(|uplink| uplink.count(kind) > 0))
 }
 
-/// Writes bytes in the largest binary unit that gives at least 1, cut to one decimal.
-fn bytes(value: u64, out: &mut dyn Write) -> fmt::Result {
-    let (shift, unit) = match value {
-        0..0x400 => return write!(out, "{value} B"),
-        0x400..0x10_0000 => (10, "KiB"),
-        0x10_0000..0x4000_0000 => (20, "MiB"),
-        _ => (30, "GiB"),
-    };
-    let tenths = (u128::from(value) * 10) >> shift;
-    if tenths.is_multiple_of(10) {
-        write!(out, "{} {unit}", tenths / 10)
-    } else {
-        write!(out, "{}.{} {unit}", tenths / 10, tenths % 10)
-    }
-}
-
-/// Counts the characters that are written.
-struct Counting(usize);
-
-impl Write for Counting {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.saturating_add(text.chars().count());
-        Ok(())
-    }
-}
-
-/// How wide a value is, in characters.
-fn wide(value: &dyn Display) -> usize {
-    let mut counting = Counting(0);
-    // Counting does not fail.
-    let _ = write!(counting, "{value}");
-    counting.0
-}
-
-/// Writes a value and blanks after it.
-pub(crate) fn left(width: usize, value: impl Display, out: &mut dyn Write) -> fmt::Result {
-    write!(out, "{value}{:1$}", "", width.saturating_sub(wide(&value)))
-}
-
-/// Writes rows below their column names. A column is as wide as its widest cell. `align` has `l` or `r` for each
-/// column.
-fn table<'a, const N: usize>(
-    names: [&'a str; N],
-    align: &str,
-    rows: impl Iterator<Item = [Cell<'a>; N]> + Clone,
-    out: &mut dyn Write,
-) -> fmt::Result {
-    let mut widths = [0; N];
-    for row in iter::once(names.map(Text)).chain(rows.clone()) {
-        for (width, cell) in widths.iter_mut().zip(&row) {
-            *width = wide(cell).max(*width);
-        }
-    }
-    for row in iter::once(names.map(Text)).chain(rows) {
-        // Blanks are written when something follows them.
-        let mut blanks = 0;
-        for ((cell, width), align) in row.iter().zip(widths).zip(align.bytes()) {
-            let (len, before) = (wide(cell), blanks);
-            let missing = width.saturating_sub(len);
-            blanks = if align == b'r' { 2 } else { missing.saturating_add(2) };
-            let before = if align == b'r' { before.saturating_add(missing) } else { before };
-            if len == 0 {
-                blanks = blanks.saturating_add(before);
-            } else {
-                write!(out, "{:before$}{cell}", "")?;
-            }
-        }
-        out.write_char('\n')?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Block, Console, ConsolePort, Entropy, ExitCount, Guest, GuestState, Hypervisor, Port, VcpuCounters};
-
-    fn counters() -> Counters {
-        let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
-        Counters {
-            hypervisor: Hypervisor { memory: 6 << 20, memory_without_guests: 5 << 20, ..Hypervisor::default() },
-            guests: vec![Guest {
-                name: "alpha".into(),
-                state: GuestState::Running,
-                starts: 1,
-                memory: 512 << 20,
-                kept: 0x1800,
-                console_dropped: 0,
-                lines_dropped: 0,
-                input_dropped: 0,
-                vcpus: vec![VcpuCounters {
-                    core: 2,
-                    exits: vec![exit("cpuid", 7, 700), exit("hlt", 1200, 2400), exit("never", 0, 0)],
-                }],
-                shadow_idt: vec![Count { kind: "shadowed".into(), count: 2 }],
-                refusals: vec![Count { kind: "msr".into(), count: 3 }],
-                ports: vec![Port {
-                    mac: "02:00:00:00:00:01".into(),
-                    rx_packets: 5,
-                    rx_bytes: 1500,
-                    engine_cycles: 200,
-                    drops: vec![Count { kind: "no buffer".into(), count: 2 }],
-                    stages: vec![crate::StageCounters {
-                        stage: "no-telnet".into(),
-                        direction: "tx".into(),
-                        frames: 4,
-                        bytes: 240,
-                        dropped: 4,
-                    }],
-                    ..Port::default()
-                }],
-                blocks: vec![Block {
-                    serial: "root".into(),
-                    size: 64 << 20,
-                    counts: [("reads", 12), ("read_bytes", 4096), ("errors", 1)]
-                        .map(|(kind, count)| Count { kind: kind.into(), count })
-                        .into(),
-                    overlay_blocks: 256,
-                    overlay_used: 17,
-                    overlay_full: 2,
-                    ..Block::default()
-                }],
-                entropy: vec![Entropy { requests: 3, bytes: 192, engine_cycles: 50, ..Entropy::default() }],
-                consoles: vec![Console {
-                    ports: vec![
-                        ConsolePort { guest_open: true, output_bytes: 2048, ..ConsolePort::default() },
-                        ConsolePort { name: "trace".into(), input_bytes: 7, ..ConsolePort::default() },
-                    ],
-                    kicks: 9,
-                    ..Console::default()
-                }],
-            }],
-            engines: vec![Engine {
-                id: 0,
-                core: 1,
-                node: None,
-                busy_turns: 2,
-                idle_turns: 8,
-                busy_cycles: 300,
-                idle_cycles: 700,
-                long_turns: 42_195,
-                watched: None,
-                uplinks: vec![
-                    Uplink {
-                        name: "lan".into(),
-                        device: "01:00.0".into(),
-                        counts: [("tx_packets", 7), ("rx_packets", 123_456), ("link_changes", 0)]
-                            .map(|(kind, count)| Count { kind: kind.into(), count })
-                            .into(),
-                        stages: Vec::new(),
-                    },
-                    Uplink { name: "outside".into(), ..Uplink::default() },
-                ],
-            }],
-            ..Counters::default()
-        }
-    }
-
-    fn shown(view: View) -> String {
-        let mut out = String::new();
-        show(view, &counters(), &mut out).unwrap();
-        out
-    }
-
-    #[test]
-    fn exits_are_aligned_and_sorted_by_count() {
-        let expected = "\
-guest  vCPU  exit                  count  cycles  mean
-alpha     0  hlt                    1200    2400     2
-alpha     0  cpuid                     7     700   100
-alpha        shadow IDT: shadowed      2
-alpha        refused: msr              3
-";
-        assert_eq!(shown(View::Exits), expected);
-    }
-
-    #[test]
-    fn memory_engine_and_ports_show_their_figures() {
-        let expected = "              RAM  kept for it  starts
-sidecore                 6 MiB
-alpha     512 MiB        6 KiB       1
-";
-        assert_eq!(shown(View::Memory), expected);
-        let engine = shown(View::Engine);
-        assert!(engine.contains("30.0 %") && engine.contains("02:00:00:00:00:01            200  80.0 %"), "{engine}");
-        assert!(engine.contains("alpha  entropy                       50  20.0 %"), "{engine}");
-        assert!(engine.contains("42195"), "{engine}");
-        let uplinks = "
-uplink          lan    outside
-device      01:00.0  no device
-tx_packets        7          0
-rx_packets   123456          0
-";
-        assert!(engine.ends_with(uplinks), "{engine}");
-        let ports = shown(View::Ports);
-        assert!(ports.contains("1.4 KiB") && ports.contains("2 dropped: no buffer"), "{ports}");
-        let all = shown(View::Counters);
-        assert!(all.contains("alpha                 3  192 B        0"), "{all}");
-        let disk = "alpha  root  64 MiB     12       4 KiB       0            0 B       1   17/256           0      0            0";
-        assert!(all.contains(disk), "{all}");
-        assert!(all.contains("alpha root: 2 writes failed, its overlay was full"), "{all}");
-        assert!([View::Exits, View::Engine, View::Ports, View::Memory].iter().all(|view| all.contains(&shown(*view))));
-    }
-
-    #[test]
-    fn the_largest_values_do_not_overflow() {
-        let engine = Engine { core: 1, busy_cycles: u64::MAX, idle_cycles: u64::MAX, ..Engine::default() };
-        let counters = Counters { engines: vec![engine], ..Counters::default() };
-        show(View::Counters, &counters, &mut String::new()).unwrap();
-        assert_eq!(Bytes(u64::MAX).to_string(), "17179869183.9 GiB");
-        assert_eq!(Bytes(1023).to_string(), "1023 B");
-    }
-}
+mod tests;

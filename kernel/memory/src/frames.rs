@@ -4,8 +4,9 @@
 //! as long as the hypervisor. Guests get their memory from the top, in large pages. The hypervisor gets its memory from
 //! the bottom. So neither fragments the other's part.
 
-/// Most runs of free memory that are kept. If the firmware lists more, the smallest ones are left unused.
-pub const MAX_RUNS: usize = 32;
+/// Most runs of free memory that are kept at a time. Firmware's maps of large servers have 30 to 150 entries, and each boot module and
+/// each page that is taken from the middle of a run adds one. With more, the smallest run is given up, and [`Frames::given_up`] counts it.
+pub const MAX_RUNS: usize = 512;
 
 /// Size of a page frame.
 pub const PAGE: u64 = 4096;
@@ -28,16 +29,18 @@ impl core::fmt::Display for OutOfMemory {
 /// Free physical memory, and how many bytes were handed out to the hypervisor and to guests.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
+    /// Start and end, in the order of their addresses. They do not touch each other's pages.
     runs: heapless::Vec<(u64, u64), MAX_RUNS>,
     host: u64,
     guests: u64,
+    given_up: u64,
 }
 
 impl Frames {
     /// No free memory.
     #[must_use]
     pub const fn new() -> Self {
-        Self { runs: heapless::Vec::new(), host: 0, guests: 0 }
+        Self { runs: heapless::Vec::new(), host: 0, guests: 0, given_up: 0 }
     }
 
     /// Adds free memory from `start` to `end`, shrunk to whole pages. It leaves out what overlaps an existing run,
@@ -53,35 +56,46 @@ impl Frames {
             self.add(e.min(end), end);
             return;
         }
+        self.insert(start, end);
+    }
+
+    /// Puts a run that overlaps no other in its place. If there are too many, the smallest of all is given up.
+    fn insert(&mut self, start: u64, end: u64) {
         if self.runs.is_full() {
-            let Some((i, &(s, e))) = self.runs.iter().enumerate().min_by_key(|(_, (s, e))| e - s) else { return };
-            if e - s >= end - start {
+            let smallest = self.runs.iter().enumerate().min_by_key(|(_, (s, e))| e.saturating_sub(*s));
+            let Some((index, bytes)) = smallest.map(|(i, (s, e))| (i, e.saturating_sub(*s))) else { return };
+            if bytes >= end.saturating_sub(start) {
+                self.given_up = self.given_up.saturating_add(end.saturating_sub(start));
                 return;
             }
-            self.runs.swap_remove(i);
+            self.given_up = self.given_up.saturating_add(bytes);
+            self.runs.remove(index);
         }
-        let _ = self.runs.push((start, end));
-        self.runs.sort_unstable();
+        let place = self.runs.partition_point(|&(s, _)| s < start);
+        // There is room now.
+        let _ = self.runs.insert(place, (start, end));
     }
 
     /// Removes a range, extended to whole pages, from the free memory: the image, a boot module, the firmware's tables.
     pub fn reserve(&mut self, start: u64, end: u64) {
         let start = start & !(PAGE - 1);
         let end = end.saturating_add(PAGE - 1) & !(PAGE - 1);
-        let before = core::mem::take(&mut self.runs);
-        for (s, e) in before {
+        let mut behind = None;
+        for run in &mut self.runs {
+            let (s, e) = *run;
             if end <= s || e <= start {
-                let _ = self.runs.push((s, e));
-            } else {
-                if s < start {
-                    let _ = self.runs.push((s, start));
-                }
-                if end < e {
-                    let _ = self.runs.push((end, e));
-                }
+                continue;
             }
+            if s < start && end < e {
+                // Only one run can have the whole range inside.
+                behind = Some((end, e));
+            }
+            *run = if s < start { (s, start) } else { (end.min(e), e) };
         }
-        self.runs.sort_unstable();
+        self.runs.retain(|(s, e)| s < e);
+        if let Some((start, end)) = behind {
+            self.insert(start, end);
+        }
     }
 
     /// Takes `bytes` bytes for the hypervisor, at the lowest free address at or above 1 MiB. The address is aligned to
@@ -139,6 +153,12 @@ impl Frames {
         self.runs.iter().map(|(s, e)| e - s).sum()
     }
 
+    /// Free bytes that are not used, because they are in more runs than are kept.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
     /// Bytes handed out by [`Frames::host`].
     #[must_use]
     pub fn used_by_host(&self) -> u64 {
@@ -181,7 +201,53 @@ mod tests {
         assert_eq!(f.guest(900 << 20), Ok(0x4000_0000 - (900 << 20)));
     }
 
+    #[test]
+    fn a_page_from_the_middle_of_the_highest_run_loses_nothing_else() {
+        let mut f = Frames::new();
+        // As many runs as there is room for, the highest the largest by far.
+        for n in 1..super::MAX_RUNS as u64 {
+            f.add(n << 20, (n << 20) + 0x2000);
+        }
+        f.add(4 << 30, 256 << 30);
+        let free = f.free();
+        f.reserve(8 << 30, (8 << 30) + 0x1000);
+        assert_eq!(f.given_up(), 0x2000);
+        assert_eq!(f.free() + f.given_up(), free - 0x1000);
+        assert_eq!(f.guest(64 << 30), Ok(192 << 30));
+    }
+
+    #[test]
+    fn a_range_over_several_runs_takes_its_part_of_each() {
+        let mut f = Frames::new();
+        f.add(0x1000, 0x4000);
+        f.add(0x5000, 0x6000);
+        f.add(0x8000, 0xa000);
+        f.reserve(0x2000, 0x9000);
+        assert_eq!((f.free(), f.low_page(), f.low_page()), (0x2000, Some(0x9000), Some(0x1000)));
+    }
+
     proptest! {
+        /// Against a set of pages.
+        #[test]
+        fn what_is_free_is_what_was_added_without_what_was_taken(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..600, 1_u64..60), 1..200),
+        ) {
+            let (mut f, mut pages) = (Frames::new(), std::collections::BTreeSet::new());
+            for (add, start, len) in steps {
+                let range = start..start + len;
+                if add {
+                    f.add(range.start * 4096, range.end * 4096);
+                    pages.extend(range);
+                } else {
+                    f.reserve(range.start * 4096, range.end * 4096);
+                    pages.retain(|page| !range.contains(page));
+                }
+                prop_assert_eq!(f.free(), 4096 * pages.len() as u64);
+                prop_assert!(f.runs.iter().all(|&(s, e)| s < e && (s / 4096..e / 4096).all(|page| pages.contains(&page))));
+                prop_assert!(f.runs.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+            }
+        }
+
         #[test]
         fn nothing_is_handed_out_twice(
             maps in prop::collection::vec((0u64..1 << 34, 0u64..1 << 32), 1..20),

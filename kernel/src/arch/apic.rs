@@ -99,7 +99,7 @@ pub fn reset() {
         write(TSC_DEADLINE, 0);
         write(LVT_TIMER, timer);
     }
-    let entries = (read(VERSION) >> 16 & 0xff) as usize + 1;
+    let entries = ((read(VERSION) >> 16 & 0xff) as usize).saturating_add(1);
     for &lvt in LVTS.iter().take(entries) {
         write(lvt, read(lvt) & LVT_KEPT | LVT_MASKED);
     }
@@ -107,9 +107,9 @@ pub fn reset() {
     write(SPURIOUS, 0x100 | u64::from(host_vectors::SPURIOUS));
     // One EOI ends one interrupt in service. The host's handlers take and end pending interrupts.
     for _ in 0..2 * VECTORS {
-        if (0..VECTORS / 32).any(|i| read(ISR + i) != 0) {
+        if (0..VECTORS / 32).any(|i| read(ISR.saturating_add(i)) != 0) {
             end_of_interrupt();
-        } else if (0..VECTORS / 32).any(|i| read(IRR + i) != 0) {
+        } else if (0..VECTORS / 32).any(|i| read(IRR.saturating_add(i)) != 0) {
             idle::take_pending();
         } else {
             break;

@@ -41,7 +41,7 @@ impl Frame {
     /// Whether the interrupted code used the stack that this frame is on. For an event with a stack of its own: its own handler
     /// was interrupted. The frame is at the stack's top.
     pub fn is_nested(&self) -> bool {
-        let top = (core::ptr::from_ref(self).addr() + size_of::<Self>()) as u64;
-        (top - mem::INTERRUPT_STACK..=top).contains(&self.rsp)
+        let top = core::ptr::from_ref(self).addr().saturating_add(size_of::<Self>()) as u64;
+        (top.saturating_sub(mem::INTERRUPT_STACK)..=top).contains(&self.rsp)
     }
 }

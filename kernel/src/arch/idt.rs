@@ -19,7 +19,9 @@ static TABLE: Once<InterruptDescriptorTable> = Once::new();
 pub fn load() {
     let table = TABLE.call_once(|| {
         let mut t = InterruptDescriptorTable::new();
-        let entry = |vector: usize| VirtAddr::new(&raw const interrupt_entries as u64 + 16 * vector as u64);
+        let entry = |vector: usize| {
+            VirtAddr::new((&raw const interrupt_entries as u64).saturating_add((vector as u64).saturating_mul(16)))
+        };
         // SAFETY: each address is the entry code for its vector. The code handles the error code as the vector needs.
         unsafe {
             t.divide_error.set_handler_addr(entry(0));

@@ -15,7 +15,7 @@ pub fn silence() {
         for (command, vectors, cascade) in [(0x20_u16, 0x20_u8, 4_u8), (0xa0, 0x28, 2)] {
             Port::<u8>::new(command).write(0x11);
             for word in [vectors, cascade, 1, 0xff] {
-                Port::<u8>::new(command + 1).write(word);
+                Port::<u8>::new(command.saturating_add(1)).write(word);
             }
         }
     }

@@ -33,23 +33,28 @@ pub fn seconds_since_1970() -> Option<u64> {
         (registers() == first).then_some(first)
     })?;
     let status = read(STATUS_B);
-    let number = |v: u8| u64::from(if status & BINARY != 0 { v } else { (v >> 4) * 10 + (v & 15) });
+    let number =
+        |v: u8| u64::from(if status & BINARY != 0 { v } else { (v >> 4).saturating_mul(10).saturating_add(v & 15) });
     let [second, minute, hour, day, month, year] = fields;
     let afternoon = status & HOURS_24 == 0 && hour & 0x80 != 0;
     let mut hour = number(if status & HOURS_24 == 0 { hour & 0x7f } else { hour });
     if status & HOURS_24 == 0 {
-        hour = hour % 12 + if afternoon { 12 } else { 0 };
+        hour = (hour % 12).saturating_add(if afternoon { 12 } else { 0 });
     }
     let [second, minute, day, month] = [second, minute, day, month].map(number);
-    let year = 2000 + number(year);
+    let year = number(year).saturating_add(2000);
     let plausible = second < 60 && minute < 60 && hour < 24 && (1..=31).contains(&day) && (1..=12).contains(&month);
-    plausible.then(|| ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second)
+    plausible.then(|| {
+        let hours = days(year, month, day).saturating_mul(24).saturating_add(hour);
+        hours.saturating_mul(60).saturating_add(minute).saturating_mul(60).saturating_add(second)
+    })
 }
 
 /// Returns the days from 1970-01-01 to a date of the Gregorian calendar.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     // Years begin in March here, so that the leap day is the last day of a year.
-    let y = if month <= 2 { year - 1 } else { year };
-    let m = (month + 9) % 12;
-    365 * y + y / 4 - y / 100 + y / 400 + (m * 306 + 5) / 10 + day - 1 - 719_468
+    let y = if month <= 2 { year.saturating_sub(1) } else { year };
+    let m = month.saturating_add(9) % 12;
+    let before = [y.saturating_mul(365), y / 4, y / 400, m.saturating_mul(306).saturating_add(5) / 10, day];
+    before.into_iter().fold(0, u64::saturating_add).saturating_sub(y / 100).saturating_sub(1 + 719_468)
 }

@@ -43,17 +43,17 @@ pub fn rates() -> &'static Rates {
 
 /// Returns the TSC ticks of `n` microseconds.
 pub fn micros(n: u64) -> u64 {
-    rates().tsc / 1_000_000 * n
+    (rates().tsc / 1_000_000).saturating_mul(n)
 }
 
 /// Returns the microseconds since the TSC began.
 pub fn now_micros() -> u64 {
-    tsc() / micros(1).max(1)
+    tsc().checked_div(micros(1)).unwrap_or_default()
 }
 
 /// Waits for `n` microseconds by the TSC.
 pub fn delay_micros(n: u64) {
-    let end = tsc() + micros(n);
+    let end = tsc().saturating_add(micros(n));
     while tsc() < end {
         core::hint::spin_loop();
     }
@@ -81,6 +81,9 @@ pub fn boot() -> (u64, u64) {
 /// Returns the time of day in nanoseconds since 1970, UTC.
 pub fn wall_clock() -> u64 {
     let (then, seconds) = BOOT.get().copied().unwrap_or((tsc(), 0));
-    let elapsed = u128::from(tsc() - then) * 1_000_000_000 / u128::from(rates().tsc);
-    seconds * 1_000_000_000 + elapsed as u64
+    let elapsed = u128::from(tsc().saturating_sub(then))
+        .saturating_mul(1_000_000_000)
+        .checked_div(rates().tsc.into())
+        .unwrap_or_default();
+    seconds.saturating_mul(1_000_000_000).saturating_add(elapsed as u64)
 }

@@ -25,9 +25,10 @@ pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
         Some(span) => ("the ACPI PM timer", 71_591, 3_579_545, span),
         None => ("the PIT", 23_864, 1_193_182, count(|end| pit_elapsed(23_864, end))?),
     };
+    let a_second = |counted: u64| counted.saturating_mul(clock_hz).checked_div(ticks).unwrap_or_default();
     Some(set_rates(Rates {
-        tsc: told.unwrap_or(tsc * clock_hz / ticks),
-        apic: apic * clock_hz / ticks,
+        tsc: told.unwrap_or(a_second(tsc)),
+        apic: a_second(apic),
         deadline,
         source: if told.is_some() { "CPUID leaf 15H" } else { source },
     }))
@@ -38,11 +39,11 @@ pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
 fn count(wait: impl FnOnce(u64) -> bool) -> Option<(u64, u64)> {
     apic::start_count(u32::MAX);
     let start = tsc();
-    if !wait(start + PATIENCE) {
+    if !wait(start.saturating_add(PATIENCE)) {
         return None;
     }
-    let counted = u32::MAX - apic::current_count();
-    Some((tsc() - start, u64::from(counted)))
+    let counted = u32::MAX.saturating_sub(apic::current_count());
+    Some((tsc().saturating_sub(start), u64::from(counted)))
 }
 
 /// Waits for `ticks` of the PM timer. Returns false if the TSC reaches `end` before that.
@@ -88,8 +89,11 @@ pub fn arm(deadline: u64) {
     if r.deadline {
         apic::arm_deadline(deadline.max(1));
     } else {
-        let ticks = u128::from(deadline.saturating_sub(tsc())) * u128::from(r.apic) / u128::from(r.tsc);
-        apic::arm_one_shot((ticks + 1).min(u128::from(u32::MAX)) as u32);
+        let ticks = u128::from(deadline.saturating_sub(tsc()))
+            .saturating_mul(r.apic.into())
+            .checked_div(r.tsc.into())
+            .unwrap_or_default();
+        apic::arm_one_shot(ticks.saturating_add(1).min(u128::from(u32::MAX)) as u32);
     }
 }
 

@@ -86,8 +86,8 @@ impl Targets {
         for (group, watched) in self.watched.iter().enumerate() {
             let mut slots = watched.load(Ordering::Acquire);
             while slots != 0 {
-                let slot = 64 * group + slots.trailing_zeros() as usize;
-                slots &= slots - 1;
+                let slot = group.saturating_mul(64).saturating_add(slots.trailing_zeros() as usize);
+                slots &= slots.saturating_sub(1);
                 let Some(place) = self.targets.get(slot) else { continue };
                 // SAFETY: the target is not freed while this uses it. The bit is set after the engine has attached the
                 // device. It is cleared before the engine gets the command to detach the device. The target is freed

@@ -45,7 +45,7 @@ const ENTROPY_BURST: u64 = 4 << 10;
 const ADDRESS_AGE_SECONDS: u64 = 300;
 
 fn nanoseconds(n: u64) -> u64 {
-    time::rates().tsc / 1_000_000 * n / 1000
+    (time::rates().tsc / 1_000_000).saturating_mul(n) / 1000
 }
 
 /// The schedule that the configuration names.
@@ -64,7 +64,7 @@ pub fn schedule(scheduling: Scheduling) -> Chosen {
 
 /// Converts the configured way to learn of requests. Times become ticks of this machine's TSC.
 pub fn requests(requests: config::Requests) -> Requests {
-    let milliseconds = |n| time::rates().tsc / 1000 * n;
+    let milliseconds = |n| (time::rates().tsc / 1000).saturating_mul(n);
     match requests {
         config::Requests::Poll => Requests::Poll,
         config::Requests::Notify => Requests::Notify,
@@ -88,5 +88,5 @@ pub fn long_turn() -> u64 {
 
 /// Ticks after which the switch forgets a silent address.
 pub fn address_age() -> u64 {
-    time::rates().tsc * ADDRESS_AGE_SECONDS
+    time::rates().tsc.saturating_mul(ADDRESS_AGE_SECONDS)
 }

@@ -24,7 +24,7 @@ use crate::{
     modules, virt,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
-use config::{Completion, Restart};
+use config::{CONTROL_PORT, Completion, Restart, is_reserved_port};
 use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
 use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
@@ -561,8 +561,18 @@ impl Guest {
         Ok(())
     }
 
+    /// Its control port, if it is the management guest.
+    pub fn control_port(&self) -> Option<ControlPort<'_>> {
+        let (device, ports) = self.resources.as_ref().ok().and_then(Resources::console)?;
+        let number = ports.find(CONTROL_PORT)?;
+        Some(ControlPort { device, ports, number, life: self.life.starts() })
+    }
+
     fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), Text> {
         let guest = &self.config.name;
+        if is_reserved_port(name) {
+            return Err(sentence(format_args!("port `{name}` is the management guest's; nobody else has it")));
+        }
         let Some((device, ports)) = self.resources.as_ref().ok().and_then(Resources::console) else {
             return Err(sentence(format_args!("guest `{guest}` has no console device, so no port `{name}`")));
         };
@@ -684,6 +694,37 @@ impl Guest {
         };
         has.into_iter().flat_map(|has| &has.devices).try_for_each(|device| device.count(&mut counters))?;
         Ok(counters)
+    }
+}
+
+/// The management guest's control port.
+pub struct ControlPort<'a> {
+    device: &'a Device,
+    ports: &'a ConsolePorts,
+    number: usize,
+    /// The number of the guest's life.
+    pub life: u64,
+}
+
+impl ControlPort<'_> {
+    /// Whether the guest has it open.
+    pub fn is_guest_open(&self) -> bool {
+        self.ports.is_guest_open(self.number)
+    }
+
+    /// Takes bytes that the guest has sent. Returns how many.
+    pub fn read(&self, bytes: &mut [u8]) -> usize {
+        self.ports.read(self.number, bytes)
+    }
+
+    /// Gives bytes to the guest, as many as fit. Returns how many. Call [`ControlPort::ring`] afterwards.
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        self.ports.write(self.number, bytes)
+    }
+
+    /// Has the engine look at what was given.
+    pub fn ring(&self) {
+        self.device.ring_console();
     }
 }
 

@@ -12,8 +12,6 @@
 //! runs. Everything else (the machine, the memory's contents, the engine's devices) is made new at each start. So of a
 //! former life nothing is left but the contents of the disks.
 
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-
 mod console;
 mod counts;
 mod device;
@@ -37,7 +35,7 @@ use config::{Config, Plan};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::Guest;
+use guest::{ControlPort, Guest};
 use lifecycle::Refused;
 use mca::Owner;
 use memory::maps::GuestLayout;
@@ -99,6 +97,11 @@ impl Guests {
     pub fn shut_down(&mut self) {
         let seconds = self.stop_seconds;
         self.guests.iter_mut().for_each(|g| g.shut_down(seconds));
+    }
+
+    /// The names of the guests, in the order of the configuration.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.guests.iter().map(Guest::name)
     }
 
     /// The guest of that name.
@@ -194,6 +197,11 @@ impl Guests {
         self.command(name, command)
     }
 
+    /// The control port of guest `number`, if it is the management guest.
+    pub fn control_port(&self, number: usize) -> Option<ControlPort<'_>> {
+        self.guests.get(number)?.control_port()
+    }
+
     /// Returns the last output of a guest's console, for an operator who has just attached.
     pub fn backlog(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.guests.iter().filter(move |guest| guest.name() == name).flat_map(Guest::backlog)
@@ -255,6 +263,9 @@ impl Guests {
     /// There is no memory for them.
     pub fn counters(&self, id: Option<u64>) -> Result<Counters, NoMemory> {
         let memory = mem::used();
+        // Engines come first. What an engine counted for a guest before the turns that this shows is then in the guest's
+        // counters, so a reader can wait for turns.
+        let engines = control::collect(crate::engines::all().iter().map(|engine| engine.counters()))?;
         let guests = control::collect(self.guests.iter().map(Guest::counters))?;
         let memory_without_guests = guests.iter().fold(memory, |rest, guest| rest.saturating_sub(guest.kept));
         Ok(Counters {
@@ -273,7 +284,7 @@ impl Guests {
                 machine_checks: machine_check::counters(),
             },
             guests,
-            engines: control::collect(crate::engines::all().iter().map(|engine| engine.counters()))?,
+            engines,
         })
     }
 }

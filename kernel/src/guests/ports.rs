@@ -2,6 +2,7 @@
 
 use crate::arch::time;
 use alloc::{boxed::Box, vec::Vec};
+use config::{CONTROL_PORT, is_reserved_port};
 use control::{ConsolePort, NoMemory};
 use core::array;
 use spin::Mutex;
@@ -33,7 +34,12 @@ impl ConsolePorts {
     pub fn new(config: &config::Console) -> Self {
         let console = Port::console(Overflow::DropAfter((time::rates().tsc / 1000).saturating_mul(PATIENCE)));
         let named = config.ports.iter().map(|name| Port::named(name.clone(), Overflow::Wait));
-        Self { ports: Box::leak(Box::new(Ports::new(console, named))), ends: Mutex::new(Vec::new()) }
+        let ports = Box::leak(Box::new(Ports::new(console, named)));
+        // The other reserved port stays closed until something is written to it.
+        if let Some(port) = ports.all().iter().find(|port| port.name() == CONTROL_PORT) {
+            port.set_open(true);
+        }
+        Self { ports, ends: Mutex::new(Vec::new()) }
     }
 
     /// Makes new rings for a life of the guest. Returns what the engine's back-end gets. No engine may have the device.
@@ -65,9 +71,15 @@ impl ConsolePorts {
         self.ports.all().iter().map(Port::name).filter(|name| !name.is_empty())
     }
 
-    /// Named ports that are open on this side: number and name.
+    /// Named ports that are open on this side, but for the reserved ones: number and name.
     pub fn open_ports(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.ports.all().iter().enumerate().skip(1).filter(|(_, port)| port.is_open()).map(|(n, port)| (n, port.name()))
+        let open = self.ports.all().iter().enumerate().skip(1).filter(|(_, port)| port.is_open());
+        open.map(|(n, port)| (n, port.name())).filter(|(_, name)| !is_reserved_port(name))
+    }
+
+    /// Whether the guest has a port open.
+    pub fn is_guest_open(&self, number: usize) -> bool {
+        self.ports.get(number).is_some_and(Port::is_guest_open)
     }
 
     /// Opens or closes a named port on this side. Ring the engine afterwards.

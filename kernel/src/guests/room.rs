@@ -20,6 +20,8 @@ pub const JOBS_BYTES: usize = 32 << 10;
 
 /// Bytes of everybody's part of the heap that so many guests and the commands need while guests run. A start of a guest, and a
 /// command, is refused if they are not there.
-pub const fn heap(guests: usize) -> usize {
-    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES)
+/// `management`: there is a management guest.
+pub const fn heap(guests: usize, management: bool) -> usize {
+    let channel = if management { crate::management::HEAP_BYTES } else { 0 };
+    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES).saturating_add(channel)
 }

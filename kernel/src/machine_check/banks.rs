@@ -75,7 +75,7 @@ pub(super) fn write(msr: u32, value: u64) {
 }
 
 pub(super) const fn at(bank: u8, register: Register) -> u32 {
-    0x400 + 4 * bank as u32 + register as u32
+    (bank as u32).saturating_mul(4).saturating_add(register as u32).saturating_add(0x400)
 }
 
 impl Setup {

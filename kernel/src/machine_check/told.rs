@@ -1,9 +1,6 @@
 //! What the cores tell the control core about errors. Any core tells, also from a machine check. Nobody waits.
 
-use core::{
-    array,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
-};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use mca::{Error, Location, Status};
 
 /// Errors that wait for the control core, at most.
@@ -63,8 +60,8 @@ pub fn tell(told: &Told) -> bool {
 /// Gives everything that was told to `take`.
 pub fn take_all(take: &mut impl FnMut(&Told)) {
     for entry in TOLD.iter().filter(|entry| entry.state.load(Ordering::Acquire) == FULL) {
-        let [core, bank, kind, status, address, start, bytes]: [u64; 7] =
-            array::from_fn(|n| entry.words[n].load(Ordering::Relaxed));
+        let [core, bank, kind, status, address, start, bytes] =
+            entry.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         entry.state.store(FREE, Ordering::Release);
         let kind = match kind {
             k if k == Kind::LeftByFirmware as u64 => Kind::LeftByFirmware,

@@ -117,7 +117,7 @@ fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
         if let Some(failure) = device.failure() {
             return Err(format!("it does not start: {failure:?}"));
         }
-        if device.is_running() || now - begin > PATIENCE {
+        if device.is_running() || now.saturating_sub(begin) > PATIENCE {
             return Ok(device);
         }
         core::hint::spin_loop();

@@ -10,7 +10,7 @@ use crate::planted::planted;
 /// Most characters of a line that is typed.
 const TYPED: usize = 200;
 /// Pieces of lines.
-const PIECES: [&[u8]; 34] = [
+const PIECES: [&[u8]; 35] = [
     b"{\"command\":\"",
     b"\"",
     b",",
@@ -45,6 +45,7 @@ const PIECES: [&[u8]; 34] = [
     b"\x1b[2J",
     b"\xe2\x80\xae",
     b"\x7f",
+    b"\t",
 ];
 
 /// Bytes, most of them out of pieces.
@@ -123,6 +124,10 @@ fn keys(text: &[u8]) {
                 if let Command::Attach { guest, .. } = command {
                     shell.attach(guest, &mut out).expect("a string takes everything");
                 }
+            }
+            (None, Action::Complete) => {
+                let guests = ["alpha", "alpine", "a"];
+                shell.complete(guests.into_iter(), &mut out).expect("a string takes everything");
             }
             (None, Action::None) => {}
             (attached, action) => panic!("{action:?} with {attached:?} attached"),

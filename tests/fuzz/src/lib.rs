@@ -14,6 +14,7 @@ pub mod block;
 pub mod bzimage;
 pub mod commands;
 pub mod console;
+pub mod console_tool;
 pub mod conversation;
 pub mod elf;
 pub mod emulate;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event, GuestState, StopReason};
 use serde_json::json;
 
-use crate::boot::{Boot, alone};
+use crate::boot::{Boot, Check, Shared, Wanted, alone};
 use crate::counts::guest;
 use crate::guests::{Guest, server};
 use crate::platform::QEMU;
@@ -34,9 +34,22 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest floods its UART and hvc0 and nobody reads COM2: commands on COM1 and COM2 are carried out, a neighbour is killed, started and pings";
     let zero = "a killed guest's memory is zeroes, as the emulator's monitor sees it; a guest of 512 MiB starts, and meanwhile commands are answered";
     let terminal = "a guest writes escape sequences, a prompt and an event: on the operator's terminal they do nothing, unless it is `attach --raw`";
+    let shell = "on COM1, as a terminal shows it: TAB completes and lists, a message leaves a typed line whole, `top` under load, the audit";
     vec![
         alone(Scenario::new("console-flood", about, QEMU), flood),
-        alone(Scenario::new("terminal", terminal, QEMU), terminals),
+        Box::new(Shared {
+            name: "terminal",
+            about: "two small guests, and a scenario that types on COM1",
+            start: start_terminal,
+            end: |mut session| session.shut_down().map(drop),
+            checks: vec![
+                Check::new(
+                    Scenario::new("terminal", terminal, QEMU),
+                    terminals as fn(&mut Context<'_>, &mut Session) -> Result<()>,
+                ),
+                Check::new(Scenario::new("shell", shell, QEMU), crate::cases::shell::run),
+            ],
+        }),
         alone(Scenario::new("guest-memory", zero, QEMU), zeroing),
     ]
 }
@@ -88,12 +101,16 @@ fn flood(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 /// What a terminal would obey, of what the action `escapes` writes.
 const OBEYED: [&str; 8] = ["\x1b[2J", "\x1b[H", "\x1b[c", "\x1b[5n", "\x1b]0;", "\x1b[0;7m", "\x1b[?1049h", "\u{9b}2J"];
 
-fn terminals(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let guests = [Guest::new(1).then("obey"), Guest::new(2).then("obey")];
+fn start_terminal(context: &mut Context<'_>, _: &Wanted<'_>) -> Result<Session> {
+    let guests = [Guest::new(1).console("unused").then("obey"), Guest::new(2).then("obey")];
     let mut setup = server("terminal", &guests);
     setup.typed = true;
     let mut session = context.boot(&setup)?;
     session.all_obey(guests.iter().map(Guest::name))?;
+    Ok(session)
+}
+
+fn terminals(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for (command, obeyed) in [("attach a\r", 0), ("attach --raw a\r", OBEYED.len())] {
         let begun = session.console()?.len();
         session.type_in(command)?;
@@ -114,8 +131,7 @@ fn terminals(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         |event: &&Event| matches!(event, Event::Guest { guest, state: GuestState::Stopped, .. } if guest == "b");
     let faked = session.unread().iter().filter(is_faked).count();
     context.figures.exactly("events that say that b has stopped", faked, 0)?;
-    context.figures.exactly("guests that run", session.running()?, 2)?;
-    session.shut_down().map(drop)
+    context.figures.exactly("guests that run", session.running()?, 2)
 }
 
 /// The memory of guest `name`, read by the emulator's monitor.

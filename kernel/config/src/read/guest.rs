@@ -20,6 +20,7 @@ use crate::limits::{
     MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 use crate::mac::Mac;
+use crate::management::is_reserved_port;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
@@ -298,7 +299,13 @@ fn read_consoles(source: Source<'_>, section: &mut Section<'_, '_>) -> Vec<Conso
         let mut console = Section::new(source, table, span, "[[guest.console]]", &["ports"]);
         let expected = "a list of names: 1 to 32 letters, digits, `-`, `_` and `.`";
         let ports = console.list("ports", expected, MAX_CONSOLE_PORTS, |value| {
-            value.as_str().filter(|name| is_name(name)).map(String::from).ok_or_else(String::new)
+            match value.as_str().filter(|name| is_name(name)) {
+                Some(name) if is_reserved_port(name) => Err("only the guest of [management] has a port of this name, \
+                                                             without naming it; expected another"
+                    .into()),
+                Some(name) => Ok(String::from(name)),
+                None => Err(String::new()),
+            }
         });
         consoles.push(Console { ports: ports.map(|(ports, _)| ports).unwrap_or_default(), place: console.place() });
         section.mistakes.append(&mut console.mistakes);

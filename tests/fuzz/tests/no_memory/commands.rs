@@ -3,10 +3,10 @@
 use std::fmt::{self, Write};
 
 use control::{
-    Action, Block, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount, Guest,
-    GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, OUT_OF_MEMORY, PhysicalRange, Platform,
-    Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason, TerminalFilter, TraceState, TracedCore,
-    Uplink, VcpuCounters, View, Virtualization, Watched, table,
+    Action, Audit, Block, Caller, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount,
+    Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, OUT_OF_MEMORY, Outcome,
+    Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason,
+    TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 20] = [
+const LINES: [&str; 21] = [
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -34,6 +34,7 @@ const LINES: [&str; 20] = [
     r#"{"command":"input","guest":"alpha","port":"trace","text":"x"}"#,
     r#"{"command":"port","guest":"alpha","port":"trace","on":true}"#,
     r#"{"command":"counters","id":3}"#,
+    r#"{"command":"audit"}"#,
     r#"{"command":"watch","on":true}"#,
     r#"{"command":"report"}"#,
     r#"{"command":"version"}"#,
@@ -76,6 +77,8 @@ const WORDS: [&str; 24] = [
     "show",
     "show exits",
     "show x",
+    "show audit",
+    "top",
     "watch on",
     "watch maybe",
     "watch",
@@ -270,18 +273,68 @@ fn an_event_becomes_a_line_or_an_error() {
 #[test]
 fn tables_need_no_memory() {
     let (counters, guests) = (counters(), guests());
-    for view in [View::Counters, View::Exits, View::Engine, View::Ports, View::Memory] {
+    for view in View::ALL {
         let (shown, failed) = failing(1, || {
             let mut sink = Sink(0);
             table::show(view, &counters, &mut sink).map(|()| sink.0)
         });
-        assert!(!failed && shown.is_ok_and(|bytes| bytes > 100), "{view:?}");
+        // The audit is not in the counters.
+        let least = if view == View::Audit { 0 } else { 100 };
+        assert!(!failed && shown.is_ok_and(|bytes| bytes >= least), "{view:?}");
     }
     let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
     let state = trace_state();
     let (shown, failed) = failing(1, || control::trace::show(&state, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
+}
+
+#[test]
+fn the_audit_notes_without_memory_and_is_copied_whole_or_not() {
+    let mut audit = Audit::new();
+    let (caller, command) = (Caller::cable(Way::Com1, Permissions::all()), Command::Stop("alpha".into()));
+    let (shown, failed) = failing(1, || {
+        audit.note(1, &caller, &Note::from(&command), Outcome::Failed, "a reason");
+        let mut sink = Sink(0);
+        audit.show(&mut sink).map(|()| sink.0)
+    });
+    assert!(!failed && shown.is_ok_and(|bytes| bytes > 40));
+    for_each_allocation(
+        || audit.copy(),
+        |records, there_was| match records {
+            Ok(records) => assert!(there_was && records.len() == 1),
+            Err(NoMemory) => assert!(!there_was),
+        },
+    );
+}
+
+#[test]
+fn top_begins_or_is_refused_and_then_needs_no_memory() {
+    for_each_allocation(|| Top::new(&mut Sink(0)).map(drop), |top, there_was| assert_eq!(top.is_ok(), there_was));
+    let mut top = Top::new(&mut Sink(0)).expect("there is memory");
+    top.read(counters());
+    let mut next = Some(counters());
+    let (drawn, failed) = failing(1, || {
+        top.refresh(&mut Sink(0)).expect("the sink takes all");
+        next.take().into_iter().for_each(|next| top.read(next));
+        let keys = b"jk\re\x0c".map(|key| top.feed(key, &mut Sink(0)).ok());
+        let mut sink = Sink(0);
+        top.refresh(&mut sink).map(|()| (keys, sink.0))
+    });
+    assert!(!failed && drawn.is_ok_and(|(_, bytes)| bytes > 100));
+}
+
+#[test]
+fn tab_completes_without_memory() {
+    let mut shell = Shell::new();
+    let ((), failed) = failing(1, || {
+        for byte in *b"stop al\t\tx\t" {
+            if shell.feed(byte, &mut Sink(0)).expect("the sink takes all") == Action::Complete {
+                shell.complete(["alpha", "alpine"].into_iter(), &mut Sink(0)).expect("the sink takes all");
+            }
+        }
+    });
+    assert!(!failed);
 }
 
 #[test]

@@ -1,0 +1,400 @@
+//! The management guest: OpenSSH's client logs in, Prometheus reads the metrics, then the guest turns hostile and dies.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use control::{Command, Counters, Event, GuestState};
+use serde_json::Value;
+
+use crate::boot::{Boot, alone};
+use crate::guests::{Guest, address, module_name, server, with_entries};
+use crate::launch::Judge;
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
+use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
+
+/// The number of the management guest, behind a and b.
+const NUMBER: usize = 9;
+/// Where its agent serves metrics.
+const METRICS_PORT: u16 = 9560;
+/// Time for one login with its command. The guests share two processors with the emulator.
+const LOGIN: Duration = Duration::from_secs(60);
+/// Pings of b to a in each report while the management guest attacks, and reports for an attack.
+const BEAT: u64 = 10;
+const BEATS: u64 = 10;
+
+/// This scenario.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let about = "login by OpenSSH, metrics read by Prometheus, a key with few rights; then the management guest attacks, and dies";
+    vec![alone(Scenario::new("management", about, QEMU), management)]
+}
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is ended at the end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The operator's side: keys, and ports of this machine's loopback.
+struct Operator<'a, 'b> {
+    context: &'a mut Context<'b>,
+    folder: Folder,
+    ssh: u16,
+    metrics: u16,
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+impl Operator<'_, '_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.0.join(name)
+    }
+
+    /// Makes a key. Returns its public half.
+    fn new_key(&mut self, name: &str) -> Result<String> {
+        let path = self.path(name);
+        let mut keygen = self.context.judge(Judge::SshKeygen)?;
+        keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&path);
+        let output = keygen.output().context("cannot start ssh-keygen")?;
+        ensure!(output.status.success(), "ssh-keygen: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(fs::read_to_string(path.with_extension("pub"))?)
+    }
+
+    /// Logs in with a key and gives a command.
+    fn ssh(&mut self, key: &str, command: &str) -> Result<Output> {
+        let (key, known) = (self.path(key), self.path("known_hosts"));
+        let mut ssh = self.context.judge(Judge::Ssh)?;
+        ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
+        ssh.args(["-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR"])
+            .arg("-o")
+            .arg(format!("UserKnownHostsFile={}", known.display()));
+        ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
+        let mut child = ssh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let deadline = Instant::now() + LOGIN;
+        let mut out = child.stdout.take().context("no output")?;
+        // It has to be read while the process runs: the counters are longer than a pipe.
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            out.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let mut running = Running(child);
+        let status = loop {
+            match running.0.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => bail!("ssh {command} does not end within {} s", LOGIN.as_secs()),
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut stderr = Vec::new();
+        running.0.stderr.take().context("no errors")?.read_to_end(&mut stderr)?;
+        let stdout = reader.join().ok().context("the reader panicked")??;
+        Ok(Output { status, stdout, stderr })
+    }
+
+    /// The same, for a command that is carried out. Returns what it says.
+    fn says(&mut self, key: &str, command: &str) -> Result<String> {
+        let output = self.ssh(key, command)?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{command}: {:?}: {errors}", output.status.code());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The same, for a command that fails with this exit code. Returns what it says on standard error.
+    fn fails(&mut self, key: &str, command: &str, code: i32) -> Result<String> {
+        let output = self.ssh(key, command)?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(code), "{command}: {:?} and not {code}: {errors}", output.status.code());
+        Ok(errors)
+    }
+
+    /// Waits until a login works.
+    fn first_login(&mut self, limit: Duration) -> Result<String> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.says("alice", "version") {
+                Ok(said) => return Ok(said),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => thread::sleep(Duration::from_millis(500)),
+            }
+        }
+    }
+}
+
+/// Gets a page from this machine's loopback: its head and its body.
+fn get(port: u16, path: &str) -> Result<(String, String)> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(LOGIN))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the head")?;
+    Ok((head.to_owned(), body.to_owned()))
+}
+
+fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
+    let a = Guest::new(1).then("obey");
+    let b = Guest::new(2).peer(1).then("obey");
+    let mut setup = with_entries(
+        server("management", &[a, b]),
+        "[management]\nguest = \"management\"\nallow = [\"view\", \"console\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
+    );
+    let own = address(NUMBER);
+    let initrd = Content::Management { keys, host_key: Some(host_key) };
+    let entry = format!(
+        "[[guest]]\nname = \"management\"\nmemory = \"192M\"\nkernel = \"vmlinuz\"\ninitrd = \"{}\"\ncmdline = \"console=ttyS0 \
+         quiet loglevel=3 panic=-1 management.ip={own}/24 management.gateway={HOST_ADDRESS}\"\n\n[[guest.net]]\n\
+         mac = \"52:54:00:00:00:09\"\n\n[[guest.entropy]]\n\n",
+        module_name(&initrd)
+    );
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            config.push_str(&entry);
+        }
+    }
+    setup.modules.push(Module::new(module_name(&initrd), initrd));
+    setup.cpus += 1;
+    setup.memory_mib += 192 + 64;
+    setup.uplink = Uplink::Virtio;
+    setup.forwards = vec![(ssh, own.clone(), 22), (metrics, own, METRICS_PORT)];
+    setup.typed = true;
+    setup
+}
+
+fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let place = std::env::temp_dir().join(format!("sidecore-management-{}", std::process::id()));
+    fs::create_dir_all(&place)?;
+    let mut operator = Operator { context, folder: Folder(place), ssh: free_port()?, metrics: free_port()? };
+    let (alice, viewer, stranger) =
+        (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("stranger")?);
+    ensure!(stranger != viewer);
+    let host = operator.new_key("host")?;
+    let host_key = fs::read_to_string(operator.path("host"))?;
+    fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}", operator.ssh))?;
+    let setup = setup(format!("{alice}view {viewer}"), host_key, operator.ssh, operator.metrics);
+    let mut session = operator.context.boot(&setup)?;
+    session.all_obey(["a", "b"])?;
+    session.wait("the management guest to be ready", seconds(240), |event| match event {
+        Event::Console { guest, line } if guest == "management" && line.contains("management: ready") => Some(()),
+        _ => None,
+    })?;
+    log_in(&mut operator, &mut session)?;
+    read_metrics(&mut operator)?;
+    attack(&mut operator, &mut session)?;
+    rescue(&mut operator, &mut session)
+}
+
+/// What an operator does from elsewhere.
+fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
+    let version = operator.first_login(seconds(240))?;
+    ensure!(version.starts_with("sidecore "), "{version}");
+    let list = operator.says("alice", "list")?;
+    for guest in ["a", "b", "management"] {
+        ensure!(list.lines().any(|line| line.starts_with(guest) && line.contains("running")), "{list}");
+    }
+    let exits = operator.says("alice", "show exits")?;
+    ensure!(exits.contains("guest a") && exits.contains("cpuid"), "{exits}");
+    let json = operator.says("alice", "counters --json")?;
+    let Ok(Event::Counters(counters)) = Event::from_line(&json) else { bail!("no counters: {json}") };
+    operator.context.figures.exactly("guests in the counters", counters.guests.len(), 3)?;
+
+    // Exit codes say what went wrong.
+    ensure!(operator.fails("alice", "lst", 2)?.contains("did you mean `list`"));
+    ensure!(operator.fails("alice", "stop nobody", 1)?.contains("no guest `nobody`"));
+    // A key with few rights, a key that the hypervisor itself gives less than all, and no key at all.
+    ensure!(operator.says("viewer", "list")? == operator.says("alice", "list")?);
+    ensure!(operator.fails("viewer", "stop a", 4)?.contains("needs the permission `operate`"));
+    ensure!(operator.fails("alice", "watch on", 1)?.contains("needs the permission `profile`"));
+    operator.fails("stranger", "list", 255)?;
+    ensure!(session.guest("a")?.state == GuestState::Running, "nobody was to stop a");
+
+    // What is allowed is done.
+    operator.says("alice", "stop a")?;
+    session.state("a", GuestState::Stopped, seconds(120))?;
+    operator.says("alice", "start a")?;
+    session.result("a", "obey", seconds(240)).map(drop)
+}
+
+/// Prometheus scrapes the agent, and answers a query.
+fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
+    let (head, body) = get(operator.metrics, "/metrics")?;
+    ensure!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/plain; version=0.0.4"), "{head}");
+    let series = body.lines().filter(|line| !line.starts_with('#')).count();
+    for guest in ["a", "b", "management"] {
+        let of = body.lines().filter(|line| line.contains(&format!("guest=\"{guest}\""))).count();
+        operator.context.figures.at_most(&format!("series of guest {guest}"), of, 40)?;
+    }
+    let (health, _) = get(operator.metrics, "/healthz")?;
+    ensure!(health.starts_with("HTTP/1.1 200 "), "{health}");
+
+    let (port, config, store) = (free_port()?, operator.path("prometheus.yml"), operator.path("prometheus"));
+    fs::write(
+        &config,
+        format!(
+            "global:\n  scrape_interval: 2s\n  scrape_timeout: 2s\nscrape_configs:\n  - job_name: sidecore\n    static_configs:\n      \
+         - targets: ['127.0.0.1:{}']\n",
+            operator.metrics
+        ),
+    )?;
+    let mut prometheus = operator.context.judge(Judge::Prometheus)?;
+    prometheus
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", store.display()));
+    prometheus.arg(format!("--web.listen-address=127.0.0.1:{port}")).arg("--log.level=error");
+    let _prometheus = Running(prometheus.stdin(Stdio::null()).spawn().context("cannot start prometheus")?);
+    let query = |expression: &str| -> Result<Vec<Value>> {
+        let (_, body) = get(port, &format!("/api/v1/query?query={expression}"))?;
+        // The body may come in chunks: the object is between the first and the last brace.
+        let object =
+            body.find('{').zip(body.rfind('}')).and_then(|(from, to)| body.get(from..=to)).context("no object")?;
+        let answer: Value = serde_json::from_str(object)?;
+        Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let scraped = loop {
+        let up = query("up").unwrap_or_default();
+        if up.first().is_some_and(|result| result["value"][1] == "1") {
+            let samples = query("scrape_samples_scraped")?;
+            break samples[0]["value"][1].as_str().and_then(|text| text.parse::<usize>().ok()).context("no number")?;
+        }
+        ensure!(Instant::now() < deadline, "Prometheus has not scraped: {up:?}");
+        thread::sleep(Duration::from_millis(500));
+    };
+    // A count that was nothing may have got its series meanwhile.
+    let (_, body) = get(operator.metrics, "/metrics")?;
+    let after = body.lines().filter(|line| !line.starts_with('#')).count();
+    operator.context.figures.at_least("series that Prometheus has read", scraped, series)?;
+    operator.context.figures.at_most("series that Prometheus has read, and no others", scraped, after)?;
+    let running = query("sidecore_guest_running%3D%3D1")?;
+    operator.context.figures.exactly("guests that run, by a query of Prometheus", running.len(), 3)
+}
+
+/// Lines for the shell on the management guest's console, and what they attack. They have the port for themselves: the agent has
+/// ended, and is not started again.
+const ATTACKS: [(&str, &str); 6] = [
+    ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P"),
+    (
+        "commands without end, and all answers read",
+        "(timeout 6 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
+    ),
+    ("a megabyte of random bytes", "head -c 1000000 /dev/urandom | timeout 20 cat >$P"),
+    ("a line of two megabytes", "tr '\\0' x </dev/zero | head -c 2000000 | timeout 20 cat >$P"),
+    (
+        "half lines, and the port closed and opened",
+        "for n in $(seq 100); do printf '{\"command\":\"shutdown' >$P; done",
+    ),
+    ("commands that it may not give", "for n in $(seq 50); do echo '{\"command\":\"watch\",\"on\":true}' >$P; done"),
+];
+
+/// Types a line into the management guest's shell, and waits until it is done.
+fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
+    // The echo of the line has the sum, and not its result.
+    let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
+    session.ask(Command::Input { guest: "management".to_owned(), text }, seconds(20))?;
+    let wanted = format!("MARK-{}", mark + 1000);
+    session.wait(line, limit, |event| match event {
+        Event::Console { guest, line } if guest == "management" && line.contains(&wanted) => Some(()),
+        _ => None,
+    })
+}
+
+/// Drops at the ports of a and b, and what else an attack could leave behind.
+fn harm(counters: &Counters) -> (u64, u64) {
+    let drops = ["a", "b"].iter().filter_map(|name| counters.guest(name)).flat_map(|guest| &guest.ports);
+    (drops.flat_map(|port| &port.drops).map(|drop| drop.count).sum(), counters.hypervisor.heap.used)
+}
+
+/// The management guest attacks the hypervisor by its channel. b pings a meanwhile.
+fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
+    in_guest(
+        session,
+        "touch /run/hold; killall sidecore-agent; sleep 2; P=/dev/virtio-ports/org.sidecore.control",
+        0,
+        seconds(60),
+    )?;
+    let (drops, heap) = harm(&session.counters()?);
+    let mut answered = 0;
+    for (mark, (what, line)) in (1..).zip(ATTACKS) {
+        session.tell("b", &format!("beat:{}", BEATS * BEAT))?;
+        in_guest(session, line, mark, seconds(180)).with_context(|| format!("the attack by {what}"))?;
+        let mut received = 0;
+        for _ in 0..BEATS {
+            let beat = session.result("b", "beat", seconds(120))?;
+            ensure!(number(&beat, "sent")? >= BEAT);
+            received = number(&beat, "received")?;
+        }
+        operator.context.figures.exactly(&format!("pings answered during {what}"), received, BEATS * BEAT)?;
+        answered += received;
+        // COM2 answers, and nobody was stopped.
+        ensure!(session.running()? == 3, "a guest has stopped after {what}");
+    }
+    operator.context.figures.at_least(
+        "pings answered during attacks",
+        answered,
+        BEATS * BEAT * ATTACKS.len() as u64,
+    )?;
+    let (drops_after, heap_after) = harm(&session.counters()?);
+    operator.context.figures.exactly("drops at the others' ports meanwhile", drops_after - drops, 0)?;
+    // Half a line and the answers that wait are in memory that the channel has had from the start.
+    operator.context.figures.at_most(
+        "bytes of the heap that attacks have left in use",
+        heap_after.saturating_sub(heap),
+        300 << 10,
+    )?;
+    // The guest comes back to its senses.
+    in_guest(session, "rm /run/hold; sleep 3", 20, seconds(60))?;
+    ensure!(operator.first_login(seconds(120))?.starts_with("sidecore "));
+    Ok(())
+}
+
+/// The management guest is dead, and the cable is there.
+fn rescue(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
+    session.ask(Command::Kill("management".to_owned()), seconds(20))?;
+    session.state("management", GuestState::Stopped, seconds(60))?;
+    let shown = session.type_until("list\r", "stopped", seconds(30))?;
+    ensure!(shown.lines().any(|line| line.starts_with("management") && line.contains("killed")), "{shown}");
+    let ping = session.act("b", "ping:50", seconds(120))?;
+    operator.context.figures.exactly("pings answered without the management guest", number(&ping, "received")?, 50)?;
+    session.type_in("start management\r")?;
+    session.state("management", GuestState::Running, seconds(60))?;
+    ensure!(operator.first_login(seconds(240))?.starts_with("sidecore "), "it starts again from COM1");
+    session.shut_down().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_is_understood() {
+        let setup = setup("k".into(), "h".into(), 1, 2);
+        let text = setup.modules.iter().find_map(|module| match &module.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        });
+        let parsed = config::parse("f", text.unwrap());
+        assert_eq!(parsed.mistakes, []);
+        assert!(parsed.config.management.is_some());
+    }
+}

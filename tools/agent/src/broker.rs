@@ -1,0 +1,454 @@
+//! `serve`: owns the port, and shares it among clients of a unix socket.
+//!
+//! Each line of a client is a command. The broker gives it an `id` of its own, and gives the answer to that client, with the
+//! client's `id`. A client has one command at a time on the port, so that none keeps the others waiting with many. Lines without
+//! an `id` are events; they go to the clients that asked for them. Nothing waits for a client: a client that does not read loses
+//! events, and is disconnected when it does not take an answer.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use control::{Event, MAX_LINE};
+use serde_json::{Map, Value};
+
+use crate::lines::{MAX_EVENT, read_line};
+
+/// Most clients at a time.
+pub const MAX_CLIENTS: usize = 32;
+/// Lines that wait for a client to read them.
+const QUEUE: usize = 256;
+/// Time for an answer of the hypervisor.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Time for a client to take what waits for it.
+const CLIENT_TIME: Duration = Duration::from_secs(30);
+/// Time until the port is read again, when the hypervisor has it closed.
+const REOPEN: Duration = Duration::from_millis(100);
+/// Bytes that a command may grow by when it gets another `id`.
+const ID_BYTES: usize = 40;
+
+/// The state of the clients and their commands.
+#[derive(Default)]
+struct State {
+    clients: HashMap<u64, Client>,
+    /// The commands on their way, by the broker's `id`.
+    pending: HashMap<u64, Pending>,
+    /// The last `id` given, to clients and to commands.
+    last: u64,
+}
+
+struct Client {
+    lines: SyncSender<String>,
+    events: bool,
+    stream: UnixStream,
+}
+
+/// A command on its way.
+struct Pending {
+    client: u64,
+    id: Option<u64>,
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    answered: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Gives a line to a client. A client whose queue is full is disconnected if the line is an answer.
+    fn give(&mut self, client: u64, line: String, is_answer: bool) {
+        let Some(to) = self.clients.get(&client) else { return };
+        if let Err(TrySendError::Full(_)) = to.lines.try_send(line)
+            && is_answer
+        {
+            // Its threads see the end of the stream.
+            let _ = to.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// Serves clients until the port fails for good.
+///
+/// # Errors
+/// The port or the socket cannot be opened.
+pub fn serve(port: &Path, socket: &Path) -> Result<()> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(port)
+        .with_context(|| format!("cannot open the port {}", port.display()))?;
+    let listener = listen(socket)?;
+    // What an earlier owner of the port has left unfinished ends here.
+    file.write_all(b"\n").with_context(|| format!("cannot write to {}", port.display()))?;
+    let from = file.try_clone()?;
+    serve_with(from, file, &listener);
+    Ok(())
+}
+
+fn listen(socket: &Path) -> Result<UnixListener> {
+    if let Some(folder) = socket.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot remove the old {}", socket.display()));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen at {}", socket.display()))?;
+    // The group is that of the users who may manage the machine.
+    fs::set_permissions(socket, fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Serves clients of `listener` over a port.
+pub fn serve_with(from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
+    let shared = Arc::new(Shared::default());
+    let (commands, to_port) = sync_channel(MAX_CLIENTS);
+    thread::spawn(move || write_port(to, &to_port));
+    let reader = shared.clone();
+    thread::spawn(move || read_port(BufReader::new(from), &reader));
+    for stream in listener.incoming() {
+        match stream {
+            Ok(stream) => {
+                if let Err(error) = begin(stream, &shared, &commands) {
+                    eprintln!("sidecore-agent: a client: {error:#}");
+                }
+            }
+            Err(error) => {
+                eprintln!("sidecore-agent: the socket: {error}");
+                thread::sleep(REOPEN);
+            }
+        }
+    }
+}
+
+/// Writes commands to the port. It waits while the hypervisor takes none.
+fn write_port(mut port: impl Write, commands: &Receiver<String>) {
+    for command in commands {
+        if let Err(error) = port.write_all(command.as_bytes()) {
+            eprintln!("sidecore-agent: the port takes nothing: {error}");
+            thread::sleep(REOPEN);
+        }
+    }
+}
+
+/// Reads the port, and gives its lines to clients.
+fn read_port(mut port: impl io::BufRead, shared: &Shared) {
+    loop {
+        match read_line(&mut port, MAX_EVENT) {
+            Ok(Some(Some(line))) => handle(&line, shared),
+            Ok(Some(None)) => eprintln!("sidecore-agent: a line of the hypervisor is longer than {MAX_EVENT} bytes"),
+            // The hypervisor has the port closed.
+            Ok(None) => thread::sleep(REOPEN),
+            Err(error) => {
+                eprintln!("sidecore-agent: the port: {error}");
+                thread::sleep(REOPEN);
+            }
+        }
+    }
+}
+
+/// Gives a line of the hypervisor to the client that waits for it, or to all that want events.
+fn handle(line: &str, shared: &Shared) {
+    // The beginning of the conversation may be the rest of an earlier one.
+    let Ok(Value::Object(mut members)) = serde_json::from_str(line) else { return };
+    let mut state = shared.state();
+    match members.get("id").and_then(Value::as_u64) {
+        Some(id) => {
+            let Some(Pending { client, id }) = state.pending.remove(&id) else { return };
+            set_id(&mut members, id);
+            state.give(client, to_line(&members), true);
+            drop(state);
+            shared.answered.notify_all();
+        }
+        None => {
+            let line = format!("{line}\n");
+            let all: Vec<u64> = state.clients.iter().filter(|(_, it)| it.events).map(|(&number, _)| number).collect();
+            all.into_iter().for_each(|client| state.give(client, line.clone(), false));
+        }
+    }
+}
+
+fn set_id(members: &mut Map<String, Value>, id: Option<u64>) {
+    match id {
+        Some(id) => members.insert("id".into(), id.into()),
+        None => members.remove("id"),
+    };
+}
+
+fn to_line(members: &Map<String, Value>) -> String {
+    let mut line = serde_json::to_string(members).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// Begins to serve a client.
+fn begin(stream: UnixStream, shared: &Arc<Shared>, commands: &SyncSender<String>) -> Result<()> {
+    stream.set_write_timeout(Some(CLIENT_TIME))?;
+    let (lines, queue) = sync_channel(QUEUE);
+    let (mut to, from) = (stream.try_clone()?, stream.try_clone()?);
+    let number = {
+        let mut state = shared.state();
+        if state.clients.len() >= MAX_CLIENTS {
+            let _ = to.write_all(refusal(None, "there are too many clients").as_bytes());
+            return Ok(());
+        }
+        let number = state.next();
+        state.clients.insert(number, Client { lines, events: false, stream });
+        number
+    };
+    thread::spawn(move || {
+        for line in queue {
+            if to.write_all(line.as_bytes()).is_err() {
+                let _ = to.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+        }
+    });
+    let (shared, commands) = (shared.clone(), commands.clone());
+    thread::spawn(move || {
+        // A client that breaks the connection is no error.
+        let _ = read_client(number, BufReader::new(from), &shared, &commands);
+        let mut state = shared.state();
+        // What waits for it is still written; then the connection ends.
+        state.clients.remove(&number);
+        state.pending.retain(|_, pending| pending.client != number);
+    });
+    Ok(())
+}
+
+/// The line of an answer that the broker gives itself.
+fn refusal(id: Option<u64>, why: &str) -> String {
+    Event::refused(id, why.to_owned().into()).to_line().unwrap_or_default()
+}
+
+/// Reads a client's commands, one after the other.
+fn read_client(
+    number: u64,
+    mut from: impl io::BufRead,
+    shared: &Shared,
+    commands: &SyncSender<String>,
+) -> io::Result<()> {
+    while let Some(line) = read_line(&mut from, MAX_LINE - ID_BYTES)? {
+        let refuse = |id, why: &str| shared.state().give(number, refusal(id, why), true);
+        let Some(line) = line else {
+            refuse(None, "the line is too long");
+            continue;
+        };
+        if line.is_empty() {
+            continue;
+        }
+        let mut members = match serde_json::from_str(&line) {
+            Ok(Value::Object(members)) => members,
+            Ok(_) => {
+                refuse(None, "not a command: expected a JSON object");
+                continue;
+            }
+            Err(error) => {
+                refuse(None, &format!("not a command: {error}"));
+                continue;
+            }
+        };
+        if let Some(events) = members.get("events").and_then(Value::as_bool).filter(|_| members.len() == 1) {
+            // Not a command: what the client wants of the broker.
+            if let Some(client) = shared.state().clients.get_mut(&number) {
+                client.events = events;
+            }
+            continue;
+        }
+        let id = match members.get("id") {
+            None | Some(Value::Null) => None,
+            Some(id) if id.as_u64().is_some() => id.as_u64(),
+            Some(id) => {
+                refuse(None, &format!("not a command: `id` is {id}; expected an integer from 0"));
+                continue;
+            }
+        };
+        let own = {
+            let mut state = shared.state();
+            let own = state.next();
+            state.pending.insert(own, Pending { client: number, id });
+            own
+        };
+        set_id(&mut members, Some(own));
+        if commands.send(to_line(&members)).is_err() {
+            return Ok(());
+        }
+        wait_for_answer(own, number, id, shared);
+    }
+    Ok(())
+}
+
+/// Waits until a command is answered. After [`ANSWER_TIME`] the client is told that there is no answer.
+fn wait_for_answer(own: u64, client: u64, id: Option<u64>, shared: &Shared) {
+    let end = Instant::now() + ANSWER_TIME;
+    let mut state = shared.state();
+    while state.pending.contains_key(&own) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            state.pending.remove(&own);
+            state.give(client, refusal(id, "the hypervisor does not answer"), true);
+            return;
+        }
+        state =
+            shared.answered.wait_timeout(state, left).map_or_else(|broken| broken.into_inner().0, |(state, _)| state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use control::{Command, Counters, Permissions, Request, Way};
+
+    use super::*;
+    use crate::client::Client;
+    use crate::shell::{Exit, Shell};
+
+    /// A hypervisor that answers what `answer` says, and a broker at its port. Returns the broker's socket.
+    fn machine(answer: impl Fn(&Request) -> Vec<String> + Send + 'static) -> PathBuf {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("sidecore-agent-{}-{number}", std::process::id()));
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let listener = listen(&socket).unwrap();
+        let from = ours.try_clone().unwrap();
+        thread::spawn(move || serve_with(from, ours, &listener));
+        thread::spawn(move || {
+            let mut to = theirs.try_clone().unwrap();
+            let mut from = BufReader::new(theirs);
+            while let Ok(Some(line)) = read_line(&mut from, MAX_LINE) {
+                let request = Request::from_line(&line.unwrap()).unwrap();
+                answer(&request).iter().for_each(|line| to.write_all(line.as_bytes()).unwrap());
+            }
+        });
+        socket
+    }
+
+    fn done(request: &Request) -> String {
+        Event::done(request.id).to_line().unwrap()
+    }
+
+    #[test]
+    fn each_client_gets_its_own_answers_with_its_own_ids() {
+        // The version is the name of the guest that the client has asked to start.
+        let socket = machine(|request| {
+            let version = request.command.guest().map(|guest| guest.to_owned().into());
+            let reply = Event::Reply { id: request.id, ok: true, error: None, guests: None, version };
+            vec![reply.to_line().unwrap()]
+        });
+        let clients: Vec<_> = (0..8)
+            .map(|number| {
+                let socket = socket.clone();
+                thread::spawn(move || {
+                    let mut client = Client::connect(&socket, false).unwrap();
+                    for round in 0..50 {
+                        let name = format!("{number}-{round}");
+                        let (answer, events) = client.ask(Command::Start(name.clone())).unwrap();
+                        assert!(matches!(answer, Event::Reply { version: Some(version), .. } if version == name));
+                        assert!(events.is_empty());
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+
+    #[test]
+    fn events_go_to_those_that_want_them() {
+        let log = || Event::Log { level: control::Level::Info, text: "hello".into() }.to_line().unwrap();
+        let socket = machine(move |request| vec!["half a li\n".to_owned(), log(), done(request)]);
+        for (wants, got) in [(true, 1), (false, 0)] {
+            let mut client = Client::connect(&socket, wants).unwrap();
+            assert_eq!(client.ask(Command::List).unwrap().1.len(), got);
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused_before_the_port() {
+        let socket = machine(|request| vec![done(request)]);
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let long = "x".repeat(2 * MAX_LINE);
+        stream
+            .write_all(format!("{long}\n[1]\nnonsense\n{{\"id\":-1}}\n{{\"command\":\"list\",\"id\":5}}\n").as_bytes())
+            .unwrap();
+        let mut answers = BufReader::new(stream);
+        let mut next = || Event::from_line(&read_line(&mut answers, MAX_EVENT).unwrap().unwrap().unwrap()).unwrap();
+        for _ in 0..4 {
+            assert!(matches!(next(), Event::Reply { id: None, ok: false, .. }));
+        }
+        assert_eq!(next(), Event::done(Some(5)));
+    }
+
+    #[test]
+    fn there_is_a_limit_of_clients_and_a_place_is_free_when_one_leaves() {
+        let socket = machine(|request| vec![done(request)]);
+        let mut clients: Vec<_> = (0..MAX_CLIENTS).map(|_| Client::connect(&socket, false).unwrap()).collect();
+        clients.iter_mut().for_each(|client| _ = client.ask(Command::List).unwrap());
+        let refused = Client::connect(&socket, false).and_then(|mut client| client.ask(Command::List));
+        assert!(!matches!(refused, Ok((Event::Reply { ok: true, .. }, _))));
+        clients.pop();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let served = || {
+            let asked = Client::connect(&socket, false).and_then(|mut client| client.ask(Command::List));
+            matches!(asked, Ok((Event::Reply { ok: true, .. }, _)))
+        };
+        while !served() {
+            assert!(Instant::now() < deadline);
+        }
+    }
+
+    fn run(socket: &Path, allowed: Permissions, line: &str) -> (Exit, String, String) {
+        let shell = Shell { socket, caller: control::Caller::named(Way::Channel, "key", allowed) };
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let exit = shell.run(line, false, &mut out, &mut errors);
+        (exit, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
+    }
+
+    #[test]
+    fn commands_end_with_an_exit_code_that_says_how() {
+        let socket = machine(|request| {
+            vec![match &request.command {
+                Command::Show(_) => {
+                    Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }).to_line().unwrap()
+                }
+                Command::Kill(_) => Event::refused(request.id, "no guest `x`".into()).to_line().unwrap(),
+                _ => done(request),
+            }]
+        });
+        let all = Permissions::all();
+        let (exit, out, errors) = run(&socket, all, "counters --json");
+        assert!(matches!(Event::from_line(&out), Ok(Event::Counters(_))), "{exit:?} {out} {errors}");
+        assert_eq!(run(&socket, all, "stop a"), (Exit::Done, String::new(), String::new()));
+        assert_eq!(run(&socket, all, "kill x"), (Exit::Refused, String::new(), "no guest `x`\n".into()));
+        let (exit, _, errors) = run(&socket, all, "lst");
+        assert_eq!((exit, errors.as_str()), (Exit::Usage, "no command `lst`; did you mean `list`?\n"));
+        let (exit, _, errors) = run(&socket, Permissions::VIEW, "stop a");
+        assert!(exit == Exit::Forbidden && errors.contains("needs the permission `operate`"), "{errors}");
+        assert!(run(&socket, all, "help").1.contains("--json"));
+        assert_eq!(run(Path::new("/nonexistent"), all, "list").0, Exit::NoAnswer);
+    }
+}

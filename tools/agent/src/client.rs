@@ -1,0 +1,96 @@
+//! A client of the broker: asks for a command, and waits for its answer.
+
+use std::io::{self, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use control::{Command, Event, Request};
+
+use crate::lines::{MAX_EVENT, read_line};
+
+/// Time for an answer: a little more than the broker's.
+const ANSWER_TIME: Duration = Duration::from_secs(35);
+
+/// A connection with the broker.
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    last: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failed {
+    /// The broker is not there, or the connection broke.
+    Connection(io::Error),
+    /// What came is not an answer.
+    NotAnAnswer(String),
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Connection(error) => write!(f, "no connection with the hypervisor: {error}"),
+            Self::NotAnAnswer(what) => write!(f, "not an answer: {what}"),
+        }
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Connection(error)
+    }
+}
+
+impl Client {
+    /// Connects with the broker. `events`: events are to come too.
+    ///
+    /// # Errors
+    /// The broker is not there.
+    pub fn connect(socket: &Path, events: bool) -> Result<Self, Failed> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(ANSWER_TIME))?;
+        stream.set_write_timeout(Some(ANSWER_TIME))?;
+        let mut client = Self { stream: BufReader::new(stream), last: 0 };
+        if events {
+            client.stream.get_mut().write_all(b"{\"events\":true}\n")?;
+        }
+        Ok(client)
+    }
+
+    /// Asks for a command. Returns the answer, and the events that came before it.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn ask(&mut self, command: Command) -> Result<(Event, Vec<Event>), Failed> {
+        self.last += 1;
+        let mut line = Request { id: Some(self.last), command }.to_line();
+        if !line.ends_with('\n') {
+            line.push('\n');
+        }
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        let mut events = Vec::new();
+        loop {
+            let event = self.event()?;
+            match &event {
+                Event::Reply { id, .. } if *id == Some(self.last) => return Ok((event, events)),
+                Event::Counters(counters) if counters.id == Some(self.last) => return Ok((event, events)),
+                // The broker answers so to what it could not read.
+                Event::Reply { id: None, ok: false, .. } => return Ok((event, events)),
+                _ => events.push(event),
+            }
+        }
+    }
+
+    /// Returns the next event.
+    ///
+    /// # Errors
+    /// The connection ended, or a line is no event.
+    pub fn event(&mut self) -> Result<Event, Failed> {
+        match read_line(&mut self.stream, MAX_EVENT)? {
+            Some(Some(line)) => Event::from_line(&line).map_err(Failed::NotAnAnswer),
+            Some(None) => Err(Failed::NotAnAnswer(format!("a line of more than {MAX_EVENT} bytes"))),
+            None => Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `keys`: makes OpenSSH's `authorized_keys` of the operator's list of keys.
+//!
+//! A line of the list is a public key as `ssh-keygen` writes it. Before it there may be the permissions of its owner, with commas:
+//!
+//! ```text
+//! ssh-ed25519 AAAAC3Nz... alice
+//! view,console ssh-ed25519 AAAAC3Nz... bob
+//! ```
+//!
+//! A key without permissions has all of them. Each key gets the agent's shell as its forced command, and nothing else: no
+//! forwarding, no other program. So a line that is not understood gives no key at all.
+
+use control::Permissions;
+
+/// Kinds of keys that sshd takes.
+const KINDS: [&str; 5] =
+    ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa"];
+
+/// Permissions by their names, with commas between them.
+///
+/// # Errors
+/// A name is none.
+pub fn permissions(names: &str) -> Result<Permissions, String> {
+    names.split(',').try_fold(Permissions::empty(), |all, name| match Permissions::called(name) {
+        Some(one) => Ok(all | one),
+        None => {
+            let known = Permissions::NAMED.map(|(known, _)| known).join(", ");
+            Err(format!("no permission `{name}`; there are: {known}"))
+        }
+    })
+}
+
+/// Makes the file for sshd. `program`: the agent's path. Returns the file, and what is wrong with which line.
+#[must_use]
+pub fn authorized(list: &str, program: &str) -> (String, Vec<String>) {
+    let (mut file, mut mistakes) = (String::new(), Vec::new());
+    for (number, line) in list.lines().enumerate().map(|(index, line)| (index + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match key(line) {
+            Ok((allowed, kind, key, name)) => file.push_str(&format!(
+                "restrict,pty,command=\"{program} shell --allow {allowed} --key {name}\" {kind} {key} {name}\n"
+            )),
+            Err(why) => mistakes.push(format!("line {number}: {why}")),
+        }
+    }
+    (file, mistakes)
+}
+
+/// Reads a line: permissions, kind, key, and the owner's name.
+fn key(line: &str) -> Result<(String, &str, &str, String), String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (allowed, kind, key, name) = match words[..] {
+        [kind, key, ref name @ ..] if KINDS.contains(&kind) => (Permissions::all(), kind, key, name),
+        [allowed, kind, key, ref name @ ..] if KINDS.contains(&kind) => (permissions(allowed)?, kind, key, name),
+        _ => return Err(format!("expected `[PERMISSIONS] KIND KEY NAME` with one of {}", KINDS.join(", "))),
+    };
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+    if key.is_empty() || !key.bytes().all(is_base64) {
+        return Err("the key is not in base64".to_owned());
+    }
+    // It is in a command line: only harmless characters stay.
+    let harmless = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    let name: String = name.concat().chars().filter(harmless).take(control::MAX_WHO).collect();
+    let name = if name.is_empty() || name.starts_with('-') { format!("key{name}") } else { name };
+    let names: Vec<&str> =
+        Permissions::NAMED.iter().filter(|(_, one)| allowed.contains(*one)).map(|(name, _)| *name).collect();
+    if names.is_empty() {
+        return Err("the key has no permission".to_owned());
+    }
+    Ok((names.join(","), kind, key, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_the_shell_as_its_only_command() {
+        let list = "# keys\n\nssh-ed25519 AAAAC3Nz alice@host\n view,console  ssh-ed25519 AAAAC3N0 bob and bob\n";
+        let (file, mistakes) = authorized(list, "/usr/bin/sidecore-agent");
+        assert_eq!(mistakes, [""; 0]);
+        assert_eq!(
+            file,
+            "restrict,pty,command=\"/usr/bin/sidecore-agent shell --allow view,profile,console,capture,operate --key \
+             alice@host\" ssh-ed25519 AAAAC3Nz alice@host\n\
+             restrict,pty,command=\"/usr/bin/sidecore-agent shell --allow view,console --key bobandbob\" ssh-ed25519 \
+             AAAAC3N0 bobandbob\n"
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_not_understood_gives_no_key() {
+        for line in [
+            "command=\"sh\" ssh-ed25519 AAAA x",
+            "root ssh-ed25519 AAAA x",
+            "ssh-ed25519",
+            "ssh-dss AAAA x",
+            "ssh-ed25519 AA\"AA x",
+            "view,, ssh-ed25519 AAAA x",
+        ] {
+            let (file, mistakes) = authorized(line, "p");
+            assert_eq!((file.as_str(), mistakes.len()), ("", 1), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_become_a_word_of_the_command() {
+        let (file, _) = authorized("view ssh-ed25519 AAAA \";reboot;--allow operate\n-x", "p");
+        assert!(file.contains("--allow view --key reboot--allowoperate\" "), "{file}");
+        let (file, _) = authorized("view ssh-ed25519 AAAA --allow=operate", "p");
+        assert!(file.contains("--key key--allowoperate\" "), "{file}");
+    }
+}

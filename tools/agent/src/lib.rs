@@ -1,0 +1,21 @@
+//! The programs of the management guest.
+//!
+//! ```text
+//!  ssh ──▶ shell, run ──┐
+//!  console ──▶ pipe ────┼──▶ unix socket ──▶ serve ──▶ org.sidecore.control ──▶ hypervisor
+//!  Prometheus ──▶ metrics ┘   (JSON lines)   (broker)   (JSON lines)
+//! ```
+//!
+//! One process, [`broker`], owns the port of the console device. All others talk to it by a unix socket. Each line is a command
+//! or an event of the crate `control`, as on COM2. The guest has no other way to the hypervisor. What it may ask is limited
+//! there; what the owner of a key may ask is limited here, in [`words`].
+
+pub mod broker;
+pub mod client;
+pub mod http;
+pub mod keys;
+pub mod lines;
+pub mod metrics;
+pub mod pipe;
+pub mod shell;
+pub mod words;

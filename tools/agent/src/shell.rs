@@ -1,0 +1,192 @@
+//! `shell` and `run`: commands in words, answered by tables or JSON.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::path::Path;
+
+use control::{Caller, Command, Event, Permissions, View, table};
+
+use crate::client::{Client, Failed};
+use crate::words::{self, Asked};
+
+/// How a command ended: the exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It was carried out.
+    Done = 0,
+    /// The hypervisor has refused it: there is no such guest, or it is in another state.
+    Refused = 1,
+    /// It is no command.
+    Usage = 2,
+    /// The hypervisor does not answer.
+    NoAnswer = 3,
+    /// The caller has no permission for it.
+    Forbidden = 4,
+}
+
+/// Where commands come from and go to.
+pub struct Shell<'a> {
+    /// The broker's socket.
+    pub socket: &'a Path,
+    /// Who asks.
+    pub caller: Caller,
+}
+
+impl Shell<'_> {
+    /// Carries out one command. `json`: also without the word `--json`.
+    pub fn run(&self, line: &str, json: bool, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
+        let asked = match words::read(line) {
+            Ok(asked) => asked,
+            Err(why) => return fail(errors, &why, Exit::Usage),
+        };
+        if let Err(why) = asked.command.check(&self.caller) {
+            return fail(errors, &why, Exit::Forbidden);
+        }
+        match asked.command {
+            Command::Help => {
+                let help = help();
+                let _ = out.write_all(help.as_bytes());
+                Exit::Done
+            }
+            Command::Attach { guest, .. } => match self.attach(&guest, out) {
+                Ok(()) => Exit::Done,
+                Err(Answer::Refused(why)) => fail(errors, &why, Exit::Refused),
+                Err(Answer::Failed(why)) => fail(errors, &why.to_string(), Exit::NoAnswer),
+            },
+            _ => {
+                let json = json || asked.json;
+                let events = matches!(asked.command, Command::Report);
+                let answer =
+                    Client::connect(self.socket, events).and_then(|mut client| client.ask(asked.command.clone()));
+                match answer {
+                    Err(why) => fail(errors, &why.to_string(), Exit::NoAnswer),
+                    Ok((Event::Reply { ok: false, error, .. }, _)) => {
+                        fail(errors, error.as_deref().unwrap_or("refused"), Exit::Refused)
+                    }
+                    Ok((answer, events)) => {
+                        let text = if json { as_json(&answer, &events) } else { as_text(&asked, &answer, &events) };
+                        let _ = out.write_all(text.as_bytes());
+                        Exit::Done
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads commands from standard input until it ends.
+    pub fn interact(&self) -> Exit {
+        let (mut last, mut errors) = (Exit::Done, io::stderr());
+        let is_person = io::stdin().is_terminal();
+        let mut input = io::stdin().lock();
+        loop {
+            let mut out = io::stdout();
+            if is_person {
+                let _ = write!(out, "sidecore> ").and_then(|()| out.flush());
+            }
+            let mut line = String::new();
+            match input.read_line(&mut line) {
+                Ok(1..) => {}
+                _ => return last,
+            }
+            match line.trim() {
+                "" => {}
+                "exit" | "quit" => return last,
+                line => last = self.run(line, false, &mut out, &mut errors),
+            }
+        }
+    }
+
+    /// Shows a guest's console by lines, and passes lines of standard input to it, until standard input ends.
+    fn attach(&self, guest: &str, out: &mut dyn Write) -> Result<(), Answer> {
+        let mut client = Client::connect(self.socket, true).map_err(Answer::Failed)?;
+        // An empty text types nothing, but there has to be such a guest.
+        let input = |text: String| Command::Input { guest: guest.to_owned(), text };
+        refused(client.ask(input(String::new())).map_err(Answer::Failed)?.0)?;
+        let (socket, name) = (self.socket.to_owned(), guest.to_owned());
+        let typing = std::thread::spawn(move || {
+            let Ok(mut client) = Client::connect(&socket, false) else { return };
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let command = Command::Input { guest: name.clone(), text: line + "\n" };
+                if client.ask(command).is_err() {
+                    return;
+                }
+            }
+        });
+        while !typing.is_finished() {
+            match client.event() {
+                Ok(Event::Console { guest: from, line }) if from == guest => {
+                    let _ = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
+                }
+                Ok(_) => {}
+                Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(why) => return Err(Answer::Failed(why)),
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Answer {
+    Refused(String),
+    Failed(Failed),
+}
+
+fn refused(answer: Event) -> Result<(), Answer> {
+    match answer {
+        Event::Reply { ok: false, error, .. } => Err(Answer::Refused(error.unwrap_or_default().into_owned())),
+        _ => Ok(()),
+    }
+}
+
+fn fail(errors: &mut dyn Write, why: &str, exit: Exit) -> Exit {
+    let _ = writeln!(errors, "{why}");
+    exit
+}
+
+/// The answer as lines of JSON: the events that belong to it, then the answer itself.
+fn as_json(answer: &Event, events: &[Event]) -> String {
+    let reports = events.iter().filter(|event| matches!(event, Event::Report(_)));
+    reports.chain([answer]).map(|event| event.to_line().unwrap_or_default()).collect()
+}
+
+/// The answer for a person.
+fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = match (answer, &asked.command) {
+        (Event::Counters(counters), Command::Show(view)) => table::show(*view, counters, &mut text),
+        (Event::Counters(counters), _) => table::show(View::Counters, counters, &mut text),
+        (Event::Reply { guests: Some(guests), .. }, _) => table::list(guests, &mut text),
+        (Event::Reply { version: Some(version), .. }, _) => {
+            text = format!("sidecore {version}\n");
+            Ok(())
+        }
+        _ => Ok(()),
+    };
+    for event in events {
+        if let Event::Report(entry) = event {
+            text.push_str(&format!("{}\n", entry.text));
+        }
+    }
+    text
+}
+
+/// The text of `help`: the commands of the shell, and the agent's own words.
+fn help() -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = control::help(&mut text);
+    text = text.replace('\r', "");
+    text.push_str(
+        "counters             show\n--json               after any command: the answer as JSON\nexit                 ends\n",
+    );
+    text
+}
+
+/// The permissions that a command line names, or all.
+///
+/// # Errors
+/// A name is none.
+pub fn allowed(names: Option<&str>) -> Result<Permissions, String> {
+    names.map_or(Ok(Permissions::all()), crate::keys::permissions)
+}

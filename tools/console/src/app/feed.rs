@@ -1,0 +1,210 @@
+//! Keeps a state up to date: cuts what comes into lines, records them, and asks for counters.
+
+use std::fs::{File, OpenOptions};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use control::{Command, Request, View};
+
+use crate::clean::{LINE, clean};
+use crate::lines::{Line, Lines};
+use crate::link::{Clock, News, Requests, Way, keep_open, play};
+use crate::options::Options;
+use crate::record::Recorder;
+use crate::sheet::Tone;
+use crate::state::{Link, State};
+
+/// Time after which the counters are requested again if none came. A UART whose FIFO overflows loses bytes of a request. At
+/// 115,200 baud the counters of 64 vCPUs take 12 s.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after which the program looks whether something is due.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The way that the command line names. `None`: a recording.
+fn way(options: &Options) -> Option<Way> {
+    let Options { socket, tcp, serial, baud, ssh, command, .. } = options;
+    let socket = socket.clone().map(Way::Socket);
+    let tcp = || tcp.clone().map(Way::Tcp);
+    let serial = || serial.clone().map(|path| Way::Serial(path, *baud));
+    socket.or_else(tcp).or_else(serial).or_else(|| ssh.clone().map(|host| Way::Ssh(host, command.clone())))
+}
+
+/// Where the lines come from, for the head of the screen.
+#[must_use]
+pub fn source(options: &Options) -> String {
+    let text = match (way(options), &options.replay) {
+        (Some(way), _) => way.to_string(),
+        (None, Some(path)) => format!("replay {}", path.display()),
+        (None, None) => String::new(),
+    };
+    clean(&text, LINE)
+}
+
+/// Starts to listen.
+///
+/// # Errors
+/// The recording cannot be opened.
+pub fn start<T: Send + 'static>(options: &Options, news: SyncSender<T>, wrap: fn(News) -> T) -> Result<()> {
+    match (way(options), &options.replay) {
+        (Some(way), _) => {
+            keep_open(way, news, wrap);
+            Ok(())
+        }
+        (None, Some(path)) => play(path, options.speed, options.until, news, wrap),
+        (None, None) => Ok(()),
+    }
+}
+
+/// A state that is kept up to date.
+pub struct Feed {
+    state: State,
+    clock: Clock,
+    lines: Lines,
+    recorder: Option<Recorder<File>>,
+    requests: Option<Requests>,
+    source: String,
+    interval: Duration,
+    /// Readings when the counters were requested last, and when that was.
+    asked: Option<(u64, Duration)>,
+    next_id: u64,
+    watched: bool,
+}
+
+impl Feed {
+    /// Makes one, and the file of the recording if the command line wants one.
+    ///
+    /// # Errors
+    /// The file exists already, or cannot be made.
+    pub fn new(options: &Options) -> Result<Self> {
+        let recorder = match &options.record {
+            Some(path) => {
+                let file = OpenOptions::new().write(true).create_new(true).open(path);
+                let file = file.with_context(|| format!("cannot make {}", path.display()))?;
+                Some(Recorder::new(file, options.record_limit.saturating_mul(1 << 20)))
+            }
+            None => None,
+        };
+        let interval = Duration::from_secs_f64(options.interval);
+        Ok(Self {
+            state: State::new(interval),
+            clock: Clock::start(),
+            lines: Lines::new(),
+            recorder,
+            requests: None,
+            source: source(options),
+            interval,
+            asked: None,
+            next_id: 1,
+            watched: false,
+        })
+    }
+
+    /// What is known.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether it is recorded.
+    #[must_use]
+    pub const fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    /// Time until [`tick`](Self::tick) should be called.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        LOOK.min(self.interval)
+    }
+
+    /// Takes what a way tells.
+    pub fn take(&mut self, news: News) {
+        match news {
+            News::Up(requests) => {
+                self.lines = Lines::new();
+                self.requests = Some(requests);
+                self.asked = None;
+                self.state.connected(&self.source);
+                // Ends a line that somebody may have left unfinished.
+                self.send_line("\n".into());
+                self.ask(Command::Version);
+                self.ask(Command::Report);
+                self.tick();
+            }
+            News::Bytes(bytes, at) => self.bytes(&bytes, at),
+            News::Down(why, pause) => {
+                self.requests = None;
+                self.state.disconnected(&why, pause);
+            }
+            News::Ended => self.state.link = Link::Ended,
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8], at: Option<Duration>) {
+        if let Some(at) = at {
+            self.state.link = Link::Up;
+            self.state.clock = at;
+        }
+        let (state, recorder) = (&mut self.state, &mut self.recorder);
+        self.lines.feed(bytes, |line| {
+            if let (Line::Text(text), Some(open)) = (&line, recorder.as_mut())
+                && let Err(error) = open.line(state.clock, text)
+            {
+                state.say("record", Tone::Bad, &format!("recording ended: {error}"));
+                *recorder = None;
+            }
+            state.take(&line);
+        });
+    }
+
+    /// Lets time pass, and asks for counters when it is time.
+    pub fn tick(&mut self) {
+        if self.requests.is_none() {
+            // The clock of a recording is the recording's.
+            if matches!(self.state.link, Link::Opening | Link::Down { .. }) {
+                self.state.clock = self.clock.now();
+            }
+            return;
+        }
+        self.state.clock = self.clock.now();
+        let due = match self.asked {
+            None => true,
+            Some((readings, at)) => {
+                let limit = if self.state.readings > readings { self.interval } else { PATIENCE.max(self.interval) };
+                self.state.clock.saturating_sub(at) >= limit
+            }
+        };
+        if due {
+            if self.asked.is_some_and(|(readings, _)| self.state.readings == readings) {
+                self.send_line("\n".into());
+            }
+            self.asked = Some((self.state.readings, self.state.clock));
+            self.ask(Command::Show(View::Counters));
+        }
+    }
+
+    /// Asks the machine to switch the engines' profiles on, or off again.
+    pub fn watch(&mut self) {
+        if self.requests.is_none() {
+            return self.state.say("watch", Tone::Warning, "there is no connection");
+        }
+        self.watched = !self.watched;
+        self.ask(Command::Watch(self.watched));
+        let word = if self.watched { "on" } else { "off" };
+        self.state.say("watch", Tone::Plain, &format!("the engines' profiles are switched {word}"));
+    }
+
+    fn ask(&mut self, command: Command) {
+        let line = Request { id: Some(self.next_id), command }.to_line();
+        self.next_id = self.next_id.saturating_add(1);
+        self.send_line(line);
+    }
+
+    fn send_line(&mut self, line: String) {
+        let Some(requests) = &self.requests else { return };
+        if !requests.send(line) {
+            self.state.say("link", Tone::Warning, "the machine takes no requests");
+        }
+    }
+}

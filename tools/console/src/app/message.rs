@@ -1,0 +1,17 @@
+//! What happens to the program.
+
+use crate::link::News;
+use crate::ui::Key;
+
+/// What happens to the program.
+#[derive(Debug)]
+pub enum Message {
+    /// Something about the machine.
+    News(News),
+    /// A key.
+    Key(Key),
+    /// The terminal has another size.
+    Resized,
+    /// The terminal is gone.
+    Hangup,
+}

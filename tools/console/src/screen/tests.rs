@@ -1,0 +1,271 @@
+//! Whole screens against files, and any machine and any keys against the promises of the screen.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::clean::is_shown;
+use crate::lines::{Line, Lines};
+use crate::record::Player;
+use crate::ui::Key;
+
+fn tests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// The state at a time of the recorded session.
+fn at(seconds: f64) -> State {
+    played("session.txt", seconds)
+}
+
+/// The state at a time of a recording.
+fn played(file: &str, seconds: f64) -> State {
+    let session = std::fs::read_to_string(tests().join(file)).unwrap();
+    let (mut state, mut player) = (State::new(Duration::from_secs(1)), Player::new());
+    state.link = Link::Up;
+    for line in session.lines() {
+        let (time, sent) = player.next(line);
+        if time.as_secs_f64() > seconds {
+            break;
+        }
+        state.clock = time;
+        state.take(&Line::Text(sent.into()));
+    }
+    state
+}
+
+fn head(colours: bool) -> Head {
+    Head { source: "socket /tmp/com2".into(), colours, recording: false }
+}
+
+fn drawn(width: u16, height: u16, colours: bool, ui: &mut Ui, state: &State) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, &head(colours), ui, state)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn text(buffer: &Buffer) -> String {
+    let row = |y: u16| -> String {
+        let line: String = (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect();
+        format!("{}\n", line.trim_end())
+    };
+    (0..buffer.area.height).map(row).collect()
+}
+
+/// Compares with a file of `tests/screens`. With SIDECORE_WRITE_SCREENS=1 it writes the file instead.
+fn compare(name: &str, screen: &str) {
+    let path = tests().join("screens").join(name);
+    if std::env::var_os("SIDECORE_WRITE_SCREENS").is_some() {
+        std::fs::write(&path, screen).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert!(screen == expected, "{name} is\n{screen}\nand should be\n{expected}");
+}
+
+fn keys(ui: &mut Ui, state: &State, keys: &[Key]) {
+    keys.iter().for_each(|key| _ = ui.key(*key, state));
+}
+
+#[test]
+fn each_view_is_as_it_was_at_80x24_and_wide() {
+    let state = at(BUSY);
+    for view in View::ALL {
+        for (width, height) in [(80, 24), (200, 50)] {
+            let mut ui = Ui { view, ..Ui::default() };
+            let name = format!("{}-{width}x{height}.txt", view.name());
+            compare(&name, &text(&drawn(width, height, true, &mut ui, &state)));
+        }
+    }
+}
+
+#[test]
+fn details_are_as_they_were() {
+    let state = at(BUSY);
+    for (view, id) in [(View::Engine, "0"), (View::Guest, "b"), (View::Port, "b:0")] {
+        let mut ui = Ui { view, detail: Some(id.into()), ..Ui::default() };
+        let name = format!("{}-detail-80x24.txt", view.name());
+        compare(&name, &text(&drawn(80, 24, true, &mut ui, &state)));
+    }
+}
+
+#[test]
+fn disks_are_as_they_were() {
+    let state = played("disks.txt", f64::MAX);
+    for (detail, name) in [(None, "disks-80x24.txt"), (Some("p1:0"), "disks-detail-80x24.txt")] {
+        let mut ui = Ui { view: View::Disk, detail: detail.map(String::from), ..Ui::default() };
+        compare(name, &text(&drawn(80, 24, true, &mut ui, &state)));
+    }
+}
+
+/// Seconds from the beginning of the session at which both guests have traffic.
+const BUSY: f64 = 40.5;
+
+#[test]
+fn keys_sort_filter_choose_enter_and_go_back() {
+    let state = at(BUSY);
+    let mut ui = Ui { view: View::Guest, ..Ui::default() };
+    let screen = |ui: &mut Ui| text(&drawn(80, 24, false, ui, &state));
+    let row = |screen: &str, name: &str| screen.lines().position(|line| line.starts_with(&format!("{name} "))).unwrap();
+
+    assert!(row(&screen(&mut ui), "a") < row(&screen(&mut ui), "b"));
+    keys(&mut ui, &state, &[Key::Char('s'), Key::Char('r')]);
+    let sorted = screen(&mut ui);
+    assert!(sorted.contains("guest^") && row(&sorted, "a") > row(&sorted, "b"), "{sorted}");
+
+    keys(&mut ui, &state, &[Key::Char('/'), Key::Char('A'), Key::Backspace, Key::Char('b'), Key::Enter]);
+    let filtered = screen(&mut ui);
+    assert!(filtered.contains("/b (1 hidden)"), "{filtered}");
+    keys(&mut ui, &state, &[Key::Escape]);
+    assert!(screen(&mut ui).contains("Enter details"));
+
+    // The last row is a's, because the order is reversed.
+    keys(&mut ui, &state, &[Key::End, Key::Enter]);
+    assert!(screen(&mut ui).contains("Exits of a by reason"), "{}", screen(&mut ui));
+    keys(&mut ui, &state, &[Key::Escape]);
+    assert_eq!(ui.chosen.as_deref(), Some("a"));
+    keys(&mut ui, &state, &[Key::Char('?')]);
+    compare("help-80x24.txt", &screen(&mut ui));
+    assert_eq!(ui.key(Key::Char('q'), &state), crate::ui::Action::Quit);
+    keys(&mut ui, &state, &[Key::Previous, Key::Previous]);
+    assert_eq!(ui.view, View::Machine);
+    keys(&mut ui, &state, &[Key::Previous]);
+    assert_eq!(ui.view, View::Log);
+}
+
+#[test]
+fn a_frozen_view_stays_while_the_machine_goes_on() {
+    let (before, after) = (at(BUSY), at(f64::MAX));
+    let mut ui = Ui { view: View::Guest, ..Ui::default() };
+    let live = text(&drawn(80, 24, false, &mut ui, &before));
+    keys(&mut ui, &before, &[Key::Char('f')]);
+    let frozen = text(&drawn(80, 24, false, &mut ui, &after));
+    assert!(frozen.contains("FROZEN (live)"), "{frozen}");
+    assert_eq!(live.lines().skip(1).collect::<Vec<_>>(), frozen.lines().skip(1).collect::<Vec<_>>());
+    keys(&mut ui, &after, &[Key::Char('f')]);
+    assert_ne!(text(&drawn(80, 24, false, &mut ui, &after)).lines().nth(5), live.lines().nth(5));
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let mut state = at(BUSY);
+    state.disconnected("it broke", Duration::from_secs(1));
+    for view in View::ALL {
+        let mut ui = Ui { view, ..Ui::default() };
+        let buffer = drawn(200, 50, false, &mut ui, &state);
+        assert!(buffer.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
+    }
+    let coloured = drawn(80, 24, true, &mut Ui::default(), &state);
+    assert!(coloured.content().iter().any(|cell| cell.fg == Color::Red), "a lost connection is red");
+}
+
+#[test]
+fn a_lost_connection_is_said_and_the_last_state_stays() {
+    let mut state = at(BUSY);
+    let mut ui = Ui { view: View::Guest, ..Ui::default() };
+    let live = text(&drawn(80, 24, false, &mut ui, &state));
+    state.disconnected("the other end closed the connection", Duration::from_secs(2));
+    let old = text(&drawn(80, 24, false, &mut ui, &state));
+    assert!(live.lines().next().unwrap().ends_with("live"), "{live}");
+    assert!(
+        old.lines().next().unwrap().contains("OLD, no connection (the other end closed th~), again in 2 s"),
+        "{old}"
+    );
+    assert_eq!(live.lines().skip(1).collect::<Vec<_>>(), old.lines().skip(1).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_first_row_follows_the_chosen_one() {
+    assert_eq!(scrolled(0, 9, 5, 20), 5);
+    assert_eq!(scrolled(7, 5, 5, 20), 5);
+    assert_eq!(scrolled(7, 9, 5, 20), 7);
+    assert_eq!(scrolled(18, 19, 5, 20), 15);
+    assert_eq!(scrolled(3, 0, 0, 0), 0);
+}
+
+fn any_key() -> impl Strategy<Value = Key> {
+    prop_oneof![
+        any::<char>().prop_map(Key::Char),
+        prop::sample::select(&b"123456qwfsr/?hjk "[..]).prop_map(|byte| Key::Char(byte.into())),
+        prop::sample::select(vec![
+            Key::Next,
+            Key::Previous,
+            Key::Up,
+            Key::Down,
+            Key::PageUp,
+            Key::PageDown,
+            Key::Home,
+            Key::End,
+            Key::Enter,
+            Key::Escape,
+            Key::Backspace
+        ]),
+    ]
+}
+
+/// Lines of the session with bytes changed, and any bytes.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let session = std::fs::read(tests().join("session.txt")).unwrap();
+    let lines: Vec<Vec<u8>> = session
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| Some(line.splitn(2, |byte| *byte == b' ').nth(1)?.to_vec()))
+        .filter(|line| !line.starts_with(br#"{"event":"report""#))
+        .collect();
+    let nasty = prop::sample::select(vec![
+        "18446744073709551615",
+        "-1",
+        "1e400",
+        "\\u001b[2J",
+        "\\u202e",
+        "\u{1b}]0;x\u{7}",
+        "0",
+        "\"\"",
+        "[",
+        "null",
+        "漢",
+    ]);
+    let damaged = (prop::sample::select(lines), prop::collection::vec((any::<prop::sample::Index>(), nasty), 0..4))
+        .prop_map(|(mut line, changes)| {
+            for (at, what) in changes {
+                // At the end of a number or a text, so that it often stays JSON.
+                let ends: Vec<usize> = (0..line.len()).filter(|n| matches!(line[*n], b',' | b'"' | b'}')).collect();
+                let at = ends[at.index(ends.len())];
+                line.splice(at..at, what.bytes());
+            }
+            line.push(b'\n');
+            line
+        });
+    prop_oneof![3 => damaged, 1 => prop::collection::vec(any::<u8>(), 0..200)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_machine_sends_and_a_person_types_the_screen_is_clean(
+        sent in prop::collection::vec(hostile(), 0..12),
+        typed in prop::collection::vec(any_key(), 0..30),
+        width in 0_u16..220,
+        height in 0_u16..60,
+        colours in any::<bool>(),
+    ) {
+        let (mut state, mut ui, mut lines) = (State::new(Duration::from_secs(1)), Ui::default(), Lines::new());
+        state.connected("a machine");
+        let mut keys = typed.into_iter();
+        for bytes in sent {
+            lines.feed(&bytes, |line| state.take(&line));
+            let _ = keys.by_ref().take(3).map(|key| ui.key(key, &state)).count();
+            let buffer = drawn(width, height, colours, &mut ui, &state);
+            for cell in buffer.content() {
+                prop_assert!(cell.symbol().chars().all(is_shown), "{:?}", cell.symbol());
+            }
+            for view in View::ALL {
+                let whole = crate::sheet::text::whole(&view.sheet(&state, None), None, 80);
+                prop_assert!(whole.lines().all(|line| line.chars().all(is_shown) && line.width() <= 80));
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The views: each makes a sheet of what is known.
+
+mod disk;
+mod engine;
+mod guest;
+mod log;
+mod machine;
+mod nothing;
+mod port;
+
+use crate::sheet::Sheet;
+use crate::state::State;
+
+/// A view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// Cores by their role, and the hypervisor itself.
+    #[default]
+    Machine,
+    /// Engines: turns, time, batches, and how queues are looked at.
+    Engine,
+    /// Guests, and a guest's exits by reason.
+    Guest,
+    /// Network ports and uplinks.
+    Port,
+    /// Disks.
+    Disk,
+    /// Events, and guests' output.
+    Log,
+}
+
+impl View {
+    /// All views, in the order of their keys.
+    pub const ALL: [Self; 6] = [Self::Machine, Self::Engine, Self::Guest, Self::Port, Self::Disk, Self::Log];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Engine => "engine",
+            Self::Guest => "guest",
+            Self::Port => "port",
+            Self::Disk => "disk",
+            Self::Log => "log",
+        }
+    }
+
+    /// What the view shows. `detail`: of one row of its main table only, and more of it.
+    #[must_use]
+    pub fn sheet(self, state: &State, detail: Option<&str>) -> Sheet {
+        let Some(pair) = state.pair() else {
+            return match (self, detail) {
+                (Self::Log, None) => log::sheet(state),
+                (Self::Log, Some(id)) => log::detail(state, id),
+                _ => nothing::yet(self.name()),
+            };
+        };
+        match (self, detail) {
+            (Self::Machine, None) => machine::sheet(state, &pair),
+            (Self::Machine, Some(_)) => machine::report(state),
+            (Self::Engine, None) => engine::sheet(&pair),
+            (Self::Engine, Some(id)) => engine::detail(&pair, id),
+            (Self::Guest, None) => guest::sheet(state, &pair),
+            (Self::Guest, Some(id)) => guest::detail(state, &pair, id),
+            (Self::Port, None) => port::sheet(&pair),
+            (Self::Port, Some(id)) => port::detail(&pair, id),
+            (Self::Disk, None) => disk::sheet(&pair),
+            (Self::Disk, Some(id)) => disk::detail(&pair, id),
+            (Self::Log, None) => log::sheet(state),
+            (Self::Log, Some(id)) => log::detail(state, id),
+        }
+    }
+}

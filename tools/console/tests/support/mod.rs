@@ -1,0 +1,109 @@
+//! A machine for the tests: it answers requests with lines of the recorded session, at a chosen speed, on any number of connections.
+
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// The recorded session.
+pub fn session() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/session.txt")
+}
+
+/// The lines of the session with counters, without their times.
+fn readings() -> Vec<String> {
+    let text = std::fs::read_to_string(session()).unwrap();
+    let sent = text.lines().filter_map(|line| Some(line.split_once(' ')?.1));
+    sent.filter(|line| line.starts_with(r#"{"event":"counters""#)).map(String::from).collect()
+}
+
+/// A folder that is removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// Makes one that nobody else uses.
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("sidecore-console-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a machine does, and what it got.
+#[derive(Clone)]
+pub struct Machine {
+    /// Requests that it got, in all connections.
+    pub requests: Arc<Mutex<Vec<String>>>,
+    /// Bytes that it sends in a second; 0: as fast as it can.
+    pub speed: Arc<AtomicU64>,
+    next: Arc<AtomicU64>,
+    readings: Arc<Vec<String>>,
+}
+
+impl Machine {
+    /// Makes one that sends so many bytes in a second.
+    pub fn new(speed: u64) -> Self {
+        let readings = readings();
+        assert!(readings.len() > 10);
+        // From the middle of the session, where the guests have traffic.
+        let next = Arc::new(AtomicU64::new(readings.len() as u64 / 3));
+        Self { requests: Arc::default(), speed: Arc::new(speed.into()), next, readings: Arc::new(readings) }
+    }
+
+    /// Serves a connection until the other end closes it.
+    pub fn serve(&self, input: impl Read, mut output: impl Write) -> std::io::Result<()> {
+        for line in BufReader::new(input).lines() {
+            let line = line?;
+            self.requests.lock().unwrap().push(line.clone());
+            let answer = if line.contains("\"counters\"") {
+                let next = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+                self.readings[next.min(self.readings.len() - 1)].clone()
+            } else if line.contains("\"version\"") {
+                r#"{"event":"reply","ok":true,"version":"0.1.0"}"#.to_owned()
+            } else {
+                continue;
+            };
+            self.send(&mut output, &format!("{answer}\n"))?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, output: &mut impl Write, line: &str) -> std::io::Result<()> {
+        for part in line.as_bytes().chunks(50) {
+            output.write_all(part)?;
+            output.flush()?;
+            if let speed @ 1.. = self.speed.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(part.len() as u64 * 1000 / speed));
+            }
+        }
+        Ok(())
+    }
+
+    /// Listens at a path. Serves one connection after the other, and each for the time that `lives` says.
+    pub fn listen(&self, path: &Path, lives: impl Fn(usize) -> Duration + Send + 'static) {
+        let (listener, machine) = (UnixListener::bind(path).unwrap(), self.clone());
+        thread::spawn(move || {
+            for (n, stream) in listener.incoming().enumerate() {
+                let Ok(stream) = stream else { return };
+                let (closed, life) = (stream.try_clone().unwrap(), lives(n));
+                let timer = thread::spawn(move || {
+                    thread::sleep(life);
+                    let _ = closed.shutdown(std::net::Shutdown::Both);
+                });
+                let _ = machine.serve(stream.try_clone().unwrap(), stream);
+                timer.join().unwrap();
+            }
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! The ways to a machine, each with the program itself: UNIX socket, TCP, serial device, ssh, recording.
+
+#[allow(dead_code, reason = "what the other tests need")]
+mod support;
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+use support::{Folder, Machine, session};
+
+fn console(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore-console"));
+    command.args(arguments).args(["--once", "--json", "--view", "guest"]);
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// The guests, and whether they have rates.
+fn guests(output: &Output) -> Vec<(String, bool)> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let guest = |guest: &Value| (guest["name"].as_str().unwrap().to_owned(), guest["exits_per_second"].is_number());
+    sheet["guests"].as_array().unwrap().iter().map(guest).collect()
+}
+
+fn both() -> Vec<(String, bool)> {
+    vec![("a".into(), true), ("b".into(), true)]
+}
+
+#[test]
+fn by_a_unix_socket_it_asks_twice_and_shows_rates() {
+    let (folder, machine) = (Folder::new(), Machine::new(0));
+    let path = folder.0.join("com2");
+    machine.listen(&path, |_| Duration::from_secs(60));
+    let file = folder.0.join("recorded");
+    let output = run(&mut console(&[
+        "--socket",
+        path.to_str().unwrap(),
+        "--interval",
+        "0.2",
+        "--record",
+        file.to_str().unwrap(),
+    ]));
+    assert_eq!(guests(&output), both());
+    let requests = machine.requests.lock().unwrap().clone();
+    // An end for what somebody may have left unfinished comes first.
+    assert_eq!(requests[0], "");
+    assert_eq!(requests.iter().filter(|line| line.contains("\"counters\"")).count(), 2, "{requests:?}");
+
+    // What it has recorded can be played, and shows the same.
+    let played = run(&mut console(&["--replay", file.to_str().unwrap(), "--speed", "0"]));
+    assert_eq!(played.stdout, output.stdout);
+    // A recording is not overwritten.
+    let again = run(&mut console(&["--socket", path.to_str().unwrap(), "--record", file.to_str().unwrap()]));
+    assert_eq!(again.status.code(), Some(3));
+}
+
+#[test]
+fn by_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let machine = Machine::new(0);
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        machine.serve(stream.try_clone().unwrap(), stream)
+    });
+    assert_eq!(guests(&run(&mut console(&["--tcp", &address]))), both());
+}
+
+#[test]
+fn by_a_serial_device_whose_bytes_nobody_changes() {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let device = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    // Without raw mode the terminal would echo and change what is sent. It must be open for that to last.
+    let _kept = File::options().read(true).write(true).open(&device).unwrap();
+    let machine = Machine::new(0);
+    let (input, output) = (File::from(terminal.try_clone().unwrap()), File::from(terminal));
+    let serving = machine.clone();
+    thread::spawn(move || serving.serve(input, output));
+    assert_eq!(guests(&run(&mut console(&["--serial", &device, "--baud", "115200"]))), both());
+    // With an echo it would have had its own answers as requests.
+    assert!(machine.requests.lock().unwrap().iter().all(|line| !line.contains("event")));
+    let wrong = run(&mut console(&["--serial", "/dev/null", "--wait", "1"]));
+    assert_eq!(wrong.status.code(), Some(3));
+    let words = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(words.contains("it is no serial device"), "{words}");
+}
+
+/// A program called ssh. It is no ssh; it only shows what it was asked.
+fn ssh(folder: &Folder, script: &str) -> String {
+    let path = folder.0.join("ssh");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn by_the_systems_ssh_with_a_command() {
+    let folder = Folder::new();
+    let readings = folder.0.join("readings");
+    let text = fs::read_to_string(session()).unwrap();
+    let counters: Vec<&str> = text.lines().filter(|line| line.contains(r#"{"event":"counters""#)).collect();
+    let lines: String = counters[10..12].iter().map(|line| format!("{}\n", line.split_once(' ').unwrap().1)).collect();
+    fs::write(&readings, lines).unwrap();
+    let script = format!("echo \"$@\" > {0}/asked; cat {1}; exec sleep 20", folder.0.display(), readings.display());
+    let path = ssh(&folder, &script);
+    let output = run(console(&["--ssh=-oProxyCommand=x", "--command", "relay --all"]).env("PATH", path));
+    assert_eq!(guests(&output), both());
+    let asked = fs::read_to_string(folder.0.join("asked")).unwrap();
+    // A host that looks like an option is none.
+    assert!(asked.contains("BatchMode=yes") && asked.ends_with("-- -oProxyCommand=x relay --all\n"), "{asked}");
+}
+
+#[test]
+fn what_ssh_says_is_the_reason() {
+    let folder = Folder::new();
+    let path = ssh(&folder, "printf 'warning\\nroot@x: Permission denied \\033[2J(publickey).\\n' >&2; exit 255");
+    let output = run(console(&["--ssh", "x", "--wait", "1"]).env("PATH", path));
+    assert_eq!(output.status.code(), Some(3));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(words, "sidecore-console: no connection: root@x: Permission denied (publickey).\n");
+}
+
+#[test]
+fn a_connection_that_breaks_is_made_again() {
+    let (folder, machine) = (Folder::new(), Machine::new(0));
+    let path = folder.0.join("com2");
+    // The first one breaks after the first reading.
+    machine.listen(&path, |n| Duration::from_millis(if n == 0 { 150 } else { 60_000 }));
+    let output = run(&mut console(&["--socket", path.to_str().unwrap(), "--interval", "1"]));
+    assert_eq!(guests(&output), both());
+    assert_eq!(machine.requests.lock().unwrap().iter().filter(|line| line.contains("\"report\"")).count(), 2);
+}
+
+#[test]
+fn a_machine_that_is_not_there_is_an_error_with_its_reason() {
+    let output = run(&mut console(&["--socket", "/nowhere/com2", "--wait", "1"]));
+    assert_eq!(output.status.code(), Some(3));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(words.contains("cannot connect to /nowhere/com2: No such file"), "{words}");
+    assert_eq!(run(&mut console(&["--replay", "/nowhere"])).status.code(), Some(3));
+    assert_eq!(run(&mut console(&[])).status.code(), Some(2));
+}
