@@ -22,6 +22,13 @@ use crate::{image, paths, tools, ui};
 const LICENCES: [&str; 10] =
     ["0BSD", "MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib"];
 
+/// Crates that may have another licence, the licence, and why. None of them may run in root mode.
+const EXCEPTIONS: [(&str, &str, &str); 1] = [(
+    "inferno",
+    "CDDL-1.0",
+    "draws flame graphs for sidecore-trace, which runs on the operator's machine; the licence concerns its own files only",
+)];
+
 /// Crates that are in the hypervisor twice, and why.
 const TWICE: [(&str, &str); 1] =
     [("spin", "0.9 comes with lazy_static, which acpi_tables and others still want; the rest uses 0.12")];
@@ -35,6 +42,9 @@ pub fn check(update: bool) -> Result<bool> {
     let linked = tools::tree("sidecore", image::TARGET)?;
     let root = bare.root_mode(|package| linked.contains(&(package.name.clone(), package.version.clone())))?;
     wrong.extend(doubles(&root, &TWICE));
+    wrong.extend(root.iter().filter(|package| is_exception(package)).map(|package| {
+        format!("{} runs in root mode, where its licence {} may not be used", package.name, package.licence)
+    }));
     let index = index::Index::of_cargo();
     let mut unknown = 0;
     for package in all.iter().filter(|package| !package.own) {
@@ -69,7 +79,13 @@ fn licence_fault(package: &Package) -> Option<String> {
         return Some(format!("{name} {version}: `{licence}` is no licence of SPDX"));
     };
     let allowed = expression.evaluate(|wanted| wanted.license.id().is_some_and(|id| LICENCES.contains(&id.name)));
-    (!allowed).then(|| format!("{name} {version}: the licence {licence} is not among those that may be used"))
+    (!allowed && !is_exception(package))
+        .then(|| format!("{name} {version}: the licence {licence} is not among those that may be used"))
+}
+
+/// Whether a package may have its licence although no other package may.
+fn is_exception(package: &Package) -> bool {
+    EXCEPTIONS.iter().any(|(name, licence, _)| package.name == *name && package.licence == *licence)
 }
 
 /// The crates that are there in several versions, but for those of `allowed`, and those of `allowed` that are there once.
@@ -173,6 +189,15 @@ mod tests {
         }
         for bad in ["", "GPL-3.0-only", "MIT AND GPL-3.0-only", "ours"] {
             assert!(fault(bad).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_exception_is_for_one_crate_and_one_licence() {
+        for (name, licence, _) in EXCEPTIONS {
+            assert_eq!(licence_fault(&package(name, "1.0.0", licence)), None);
+            assert!(licence_fault(&package("another", "1.0.0", licence)).is_some());
+            assert!(licence_fault(&package(name, "1.0.0", "GPL-3.0-only")).is_some());
         }
     }
 

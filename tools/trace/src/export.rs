@@ -1,0 +1,6 @@
+//! Traces in the formats of other programs.
+
+pub mod folded;
+pub mod json;
+pub mod perfetto;
+pub mod svg;

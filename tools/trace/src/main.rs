@@ -1,0 +1,162 @@
+//! The program: its command line, and how it ends.
+//!
+//! Exit codes: 0 done, 1 an output could not be written, 2 wrong command line, 3 the machine cannot be reached, or
+//! refuses, 4 the file is no trace, or has nothing of what was asked for.
+
+mod arguments;
+mod progress;
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal as _, Write as _, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::Parser as _;
+use sidecore_trace::export::{folded, json, perfetto, svg};
+use sidecore_trace::model::Trace;
+use sidecore_trace::report::{self, Report};
+use sidecore_trace::resolve::Resolver;
+use sidecore_trace::{read, record};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::arguments::{Command, Export, Format, Input, Options, Record as RecordOptions, Reported};
+use self::progress::Progress;
+
+/// An output could not be written.
+const OUTPUT: u8 = 1;
+/// The command line is wrong. Clap's errors have the same code.
+const USAGE: u8 = 2;
+/// The machine cannot be reached, or refuses.
+const MACHINE: u8 = 3;
+/// The file is no trace, or has nothing of what was asked for.
+const INPUT: u8 = 4;
+
+/// What went wrong, with the exit code for it.
+struct Failure(u8, anyhow::Error);
+
+/// Gives an error its exit code.
+trait At<T> {
+    fn at(self, code: u8) -> Result<T, Failure>;
+}
+
+impl<T> At<T> for Result<T> {
+    fn at(self, code: u8) -> Result<T, Failure> {
+        self.map_err(|error| Failure(code, error))
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Options::parse().command {
+        Command::Record(options) => record(&options),
+        Command::Report(options) => report(&options),
+        Command::Export(options) => export(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // `sidecore-trace report FILE | head` is no error.
+        Err(Failure(OUTPUT, error)) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure(code, error)) => {
+            eprintln!("sidecore-trace: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// Takes a trace from a machine into a file.
+fn record(options: &RecordOptions) -> Result<(), Failure> {
+    let connection = options.from.open().at(MACHINE)?;
+    if connection.to.is_none() && (options.classes.is_some() || options.stop_when_full) {
+        return Err(anyhow!("{} cannot be told what to trace", options.from)).at(USAGE);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for signals").at(MACHINE)?;
+    }
+    let what = || format!("cannot write {}", options.output.display());
+    let file = File::create(&options.output).with_context(what).at(OUTPUT)?;
+    let mut progress = Progress::new(io::stderr().is_terminal());
+    let wanted = record::Options {
+        classes: options.classes.clone().unwrap_or_default(),
+        stop_when_full: options.stop_when_full,
+        seconds: options.seconds,
+        records: options.records,
+    };
+    let done = record::record(connection, &wanted, &stop, BufWriter::new(file), |state| progress.show(state));
+    progress.end();
+    match done {
+        Ok(done) => {
+            let (file, state) = (options.output.display(), done.state);
+            eprintln!("{file}: {} records, {} lost; {done}", state.records, state.lost);
+            Ok(())
+        }
+        Err(record::Error::Output(error)) => Err(error).with_context(what).at(OUTPUT),
+        Err(record::Error::Machine(sentence)) => Err(anyhow!("{}: {sentence}", options.from)).at(MACHINE),
+    }
+}
+
+/// Reads a trace, without what was not asked for.
+fn read(input: &Input) -> Result<(Trace, Resolver), Failure> {
+    let mut trace = read::file(&input.file).at(INPUT)?;
+    let resolver = Resolver::new(&input.symbols, &trace.names).at(INPUT)?;
+    trace.keep_guests(&input.guest).at(INPUT)?;
+    Ok((trace, resolver))
+}
+
+/// Prints what a trace says.
+fn report(options: &Reported) -> Result<(), Failure> {
+    let (trace, resolver) = read(&options.input)?;
+    let report = Report::new(&trace, &resolver, options.by_rip.then_some(options.top));
+    let mut out = BufWriter::new(stdout().lock());
+    let written = if options.json {
+        serde_json::to_writer(&mut out, &report).map_err(io::Error::from).and_then(|()| out.write_all(b"\n"))
+    } else {
+        report::text::print(&report, &mut out)
+    };
+    written.and_then(|()| out.flush()).context("cannot write the report").at(OUTPUT)
+}
+
+/// Writes a trace in another format.
+fn export(options: &Export) -> Result<(), Failure> {
+    let (trace, resolver) = read(&options.input)?;
+    if options.format == Format::Pcapng {
+        return captures().at(INPUT);
+    }
+    let stacks = || folded::stacks(&trace, options.by.into(), |event| resolver.frame(event));
+    // Before the file is made: a trace without exits gives no empty picture.
+    if options.format == Format::Svg && stacks().is_empty() {
+        return Err(anyhow!("{} has no exit to draw", options.input.file.display())).at(INPUT);
+    }
+    let write = |out: &mut dyn io::Write| -> Result<()> {
+        let mut out = BufWriter::new(out);
+        match options.format {
+            Format::Perfetto => perfetto::write(&trace, &mut out)?,
+            Format::Json => json::write(&trace, |event| resolver.function(event).map(|(name, _)| name), &mut out)?,
+            Format::Folded => folded::write(&stacks(), &mut out)?,
+            Format::Svg => svg::write(&stacks(), options.by.into(), &mut out)?,
+            Format::Pcapng => captures()?,
+        }
+        Ok(out.flush()?)
+    };
+    if options.output == Path::new("-") {
+        write(&mut stdout().lock()).context("cannot write the export").at(OUTPUT)
+    } else {
+        let what = || format!("cannot write {}", options.output.display());
+        File::create(&options.output)
+            .map_err(anyhow::Error::from)
+            .and_then(|mut file| write(&mut file))
+            .with_context(what)
+            .at(OUTPUT)
+    }
+}
+
+/// Headers of frames are not in traces of this version.
+fn captures() -> Result<()> {
+    bail!("this trace has no captured headers: sidecore does not capture frames yet, so there is nothing for pcap-ng")
+}
