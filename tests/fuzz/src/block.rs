@@ -253,8 +253,7 @@ impl World {
             let memory = &hostile.memory;
             memory.write(head, &bytes).and_then(|()| memory.write(data, &range)).expect("in its memory");
             let middle = (len != 0).then_some((data + u64::from(is_odd), len as u32, is_input));
-            let chain: Vec<_> =
-                [(head, 16, false)].into_iter().chain(middle).chain([(status, 1, true)]).collect();
+            let chain: Vec<_> = [(head, 16, false)].into_iter().chain(middle).chain([(status, 1, true)]).collect();
             let _ = hostile.queue(0).add(&chain);
         }
         hostile.shared.kick(0);
@@ -263,13 +262,7 @@ impl World {
 }
 
 /// A turn of the engine. What the storage has of a device that is being reset ends: a reset waits for it.
-fn turn(
-    engine: &mut Blocks,
-    machine: &mut Option<Machine>,
-    now: &mut u64,
-    shared: [&'static Shared; 2],
-    ticks: u64,
-) {
+fn turn(engine: &mut Blocks, machine: &mut Option<Machine>, now: &mut u64, shared: [&'static Shared; 2], ticks: u64) {
     let mut step = |engine: &mut Blocks, machine: &mut Option<Machine>, ticks| {
         *now += ticks;
         if let Some(machine) = machine {

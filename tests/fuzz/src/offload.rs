@@ -84,7 +84,8 @@ fn supports(input: &mut Input<'_>) {
 /// is found behind IP's headers.
 fn other_protocol(frame: &mut [u8], tcp: usize, v6: bool, input: &mut Input<'_>) -> u8 {
     let protocol = [17, 136, 4, 41, 47, 44, 50, 43][usize::from(input.byte() % 8)];
-    let tags = (frame.len() > 16).then(|| frame[12..tcp].chunks_exact(4).take_while(|tag| tag[..2] == [0x81, 0]).count());
+    let tags =
+        (frame.len() > 16).then(|| frame[12..tcp].chunks_exact(4).take_while(|tag| tag[..2] == [0x81, 0]).count());
     let ip = 14 + 4 * tags.unwrap_or(0);
     // Only where there are no extension headers between.
     let at = if v6 { ip + 6 } else { ip + 9 };

@@ -177,7 +177,7 @@ impl Controlled {
             11 => f.io_status = vec![[0x006, 0x182, 0x007, 0x001][usize::from(input.byte() % 4)]],
             12 => {
                 let shift = model.namespaces[0].shift;
-                model.resize(1, input.within(1, 2 * DISK as u64 >> shift) as usize);
+                model.resize(1, input.within(1, (2 * DISK as u64) >> shift) as usize);
             }
             13 => {
                 drop(model);
@@ -367,7 +367,10 @@ impl Machine {
 
 /// A storage without volumes.
 pub fn none() -> Disks {
-    Emulate::new(Parts::new(Pair::new(Nvme::new(Vec::new(), 1, 0), VirtioDisks::new(Vec::new(), 1))), GuestMemory::new())
+    Emulate::new(
+        Parts::new(Pair::new(Nvme::new(Vec::new(), 1, 0), VirtioDisks::new(Vec::new(), 1))),
+        GuestMemory::new(),
+    )
 }
 
 /// Memory of a guest, or what is used like it.

@@ -91,7 +91,8 @@ pub fn eventfd() -> File {
 /// process open and close files of other kinds.
 pub fn open_files() -> (usize, usize) {
     let files = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
-    let of_front_end = |path: PathBuf| path.to_string_lossy().contains("memfd:") || path.ends_with("anon_inode:[eventfd]");
+    let of_front_end =
+        |path: PathBuf| path.to_string_lossy().contains("memfd:") || path.ends_with("anon_inode:[eventfd]");
     // One that is closed meanwhile has no path.
     let files = files.filter(|entry| fs::read_link(entry.path()).is_ok_and(of_front_end)).count();
     let maps = fs::read_to_string("/proc/self/maps").expect("Linux");
