@@ -491,7 +491,7 @@ fn check_leaves(input: &mut Input<'_>) {
             _ => {
                 let [a, b, c, d] = leaves[(leaf ^ level) as usize % leaves.len()];
                 // Most levels are of a kind that there is.
-                [a, b, if kind & 2 != 0 { c & !0xff00 | (level + u32::from(kind >> 4)) % 3 << 8 } else { c }, d]
+                [a, b, if kind & 2 != 0 { c & !0xff00 | ((level + u32::from(kind >> 4)) % 3) << 8 } else { c }, d]
             }
         }
     });

@@ -354,6 +354,16 @@ pub fn run(bytes: &[u8]) {
 crate::planted::tests!(no_message_hurts_another_front_end, 96, 1..600);
 
 #[cfg(test)]
+mod found {
+    /// A front-end that tracks a packed ring gives other memory and a split ring, with tracking again. The engine went on to access
+    /// the packed ring, which was unmapped.
+    #[test]
+    fn a_split_ring_is_not_tracked_as_the_packed_one_before_it() {
+        super::run(b"\x2c\x3c\x2e\x3b<<<<<\x3d\x88\x34\x88\x88\x3c\x2e\x88\x2b<<\x3d\x88\x34\x88\x88\x3c\x2e\x88\x2b");
+    }
+}
+
+#[cfg(test)]
 mod books {
     #[test]
     fn a_file_that_is_left_is_seen() {
