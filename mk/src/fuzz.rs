@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-use limits::{LONGEST, SLOW};
+use build::Compiler;
+use limits::{ASAN_MEGABYTES, LONGEST, SLOW};
 use log::Log;
 use places::{corpus, folder, found, found_folder};
 use record::{Record, Records};
@@ -50,6 +51,9 @@ pub struct Options {
     /// Only writes the inputs that the repository keeps, `tests/fuzz/corpus`, from the corpora of earlier runs.
     #[arg(long)]
     corpus: bool,
+    /// With the address sanitizer, by the nightly compiler. The table stays as it is: it is of runs without.
+    #[arg(long, conflicts_with_all = ["corpus", "list", "json"])]
+    asan: bool,
     /// Only lists the targets and the files under test.
     #[arg(long)]
     list: bool,
@@ -76,7 +80,8 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     if !(options.minutes > 0.0 && options.minutes <= 1_000_000.0) {
         bail!("--minutes {}: more than 0 is needed", options.minutes);
     }
-    let programs = build::fuzzers(&chosen)?;
+    let compiler = if options.asan { Compiler::NightlyAsan } else { Compiler::Stable };
+    let programs = build::fuzzers(&chosen, compiler)?;
     if options.corpus {
         for target in &chosen {
             kept::seed(&target.name)?;
@@ -89,7 +94,10 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     thread::scope(|scope| -> Result<()> {
         let run = || -> Result<()> {
             while let Some(target) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let run = look_for_inputs(target, &programs, options.minutes)?;
+                let run = look_for_inputs(target, &programs, options)?;
+                if options.asan {
+                    continue;
+                }
                 let mut records = records.lock().map_err(|_| anyhow::anyhow!("another target ended this run"))?;
                 records.of(&target.name).add(&run);
                 records.write()?;
@@ -102,14 +110,16 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         }
         Ok(())
     })?;
-    let mut records = records.into_inner().context("another target ended this run")?;
-    coverage::measure(&chosen, &mut records)?;
-    records.write()?;
-    table::write(&all, &records)?;
-    if let Some(path) = &options.json {
-        fs::write(path, records.to_json()?).with_context(|| format!("cannot write {}", path.display()))?;
+    if !options.asan {
+        let mut records = records.into_inner().context("another target ended this run")?;
+        coverage::measure(&chosen, &mut records)?;
+        records.write()?;
+        table::write(&all, &records)?;
+        if let Some(path) = &options.json {
+            fs::write(path, records.to_json()?).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        print!("{}", table::of(&all, &records));
     }
-    print!("{}", table::of(&all, &records));
     let mut good = true;
     for target in &chosen {
         for input in found(&target.name)? {
@@ -121,7 +131,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
 }
 
 /// Runs one target for some minutes.
-fn look_for_inputs(target: &Target, programs: &Path, minutes: f64) -> Result<Record> {
+fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Result<Record> {
     let name = &target.name;
     let (corpus, kept) = (corpus(name), found_folder(name));
     kept::seed(name)?;
@@ -129,9 +139,14 @@ fn look_for_inputs(target: &Target, programs: &Path, minutes: f64) -> Result<Rec
     let output = folder().join(format!("{name}.log"));
     let mut command = tools::dying_with_us(Path::new("/usr/bin/nice"));
     command.args(["-n", "19"]).arg(programs.join(format!("fuzz-{name}")));
-    command.arg(format!("-max_total_time={}", (minutes * 60.0).ceil() as u64));
+    command.arg(format!("-max_total_time={}", (options.minutes * 60.0).ceil() as u64));
     command.args([&format!("-max_len={LONGEST}"), &format!("-timeout={SLOW}"), "-print_final_stats=1"]);
     command.arg(format!("-artifact_prefix={}/", kept.display())).arg(&corpus);
+    if options.asan {
+        // Tests' memory is never given back.
+        command.args(["-detect_leaks=0", &format!("-rss_limit_mb={ASAN_MEGABYTES}")]);
+        command.env("ASAN_OPTIONS", "detect_leaks=0");
+    }
     let file = fs::File::create(&output).with_context(|| format!("cannot write {}", output.display()))?;
     let mut process = command
         .stdin(Stdio::null())

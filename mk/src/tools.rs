@@ -180,10 +180,20 @@ pub fn tree(package: &str, target: &str) -> Result<BTreeSet<(String, String)>> {
 
 /// Runs cargo in the repository and shows its messages. `Ok(false)`: cargo reported a failure.
 pub fn cargo<S: AsRef<OsStr>>(arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    run_cargo(Command::new(cargo), arguments, environment)
+}
+
+/// The same, with the nightly compiler. Rustup has to have it.
+pub fn nightly_cargo<S: AsRef<OsStr>>(arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo"]);
+    run_cargo(command, arguments, environment)
+}
+
+fn run_cargo<S: AsRef<OsStr>>(mut command: Command, arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
     let shown: Vec<_> = arguments.iter().map(|a| a.as_ref().to_string_lossy()).collect();
     ui::step("cargo", &shown.join(" "));
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
     // The variables that cargo has set for this tool must not reach the crates that it builds.
     for (name, _) in env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PKG_") || name == "CARGO_MANIFEST_DIR" {

@@ -85,8 +85,11 @@ pub fn thread_bits(cpuid: impl Fn(u32, u32) -> Leaf) -> u32 {
         let [_, units, ..] = cpuid(0x8000_001e, 0);
         return bits_for((units >> 8 & 0xff).saturating_add(1));
     }
+    if last < 4 {
+        return 0;
+    }
     let [_, numbers, _, features] = cpuid(1, 0);
-    if last >= 4 && features & HTT != 0 {
+    if features & HTT != 0 {
         let [caches, ..] = cpuid(4, 0);
         // Both are numbers of APIC IDs, rounded up to powers of two.
         let ids_of_package = bits_for(numbers >> 16 & 0xff);

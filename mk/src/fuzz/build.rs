@@ -15,17 +15,32 @@ const FUZZING: &str = "--cfg fuzzing -Cdebug-assertions=on -Ccodegen-units=1 -Cp
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table";
 
+/// What compiles the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compiler {
+    /// That of the product.
+    Stable,
+    /// The nightly one, which finds accesses outside of an allocation, or after its end: the address sanitizer.
+    NightlyAsan,
+}
+
 /// Builds programs that look for inputs. Returns their folder.
-pub fn fuzzers(targets: &[&Target]) -> Result<PathBuf> {
-    build(targets, "fuzz", &["--features", "libfuzzer"], FUZZING)
+pub fn fuzzers(targets: &[&Target], compiler: Compiler) -> Result<PathBuf> {
+    let more = ["--features", "libfuzzer"];
+    match compiler {
+        Compiler::Stable => build(targets, compiler, "fuzz", &more, FUZZING),
+        Compiler::NightlyAsan => {
+            build(targets, compiler, "fuzz-asan", &more, &format!("{FUZZING} -Zsanitizer=address"))
+        }
+    }
 }
 
 /// Builds programs that replay inputs and count lines. Returns their folder.
 pub fn counters(targets: &[&Target]) -> Result<PathBuf> {
-    build(targets, "fuzz-coverage", &[], "-Cinstrument-coverage")
+    build(targets, Compiler::Stable, "fuzz-coverage", &[], "-Cinstrument-coverage")
 }
 
-fn build(targets: &[&Target], folder: &str, more: &[&str], flags: &str) -> Result<PathBuf> {
+fn build(targets: &[&Target], compiler: Compiler, folder: &str, more: &[&str], flags: &str) -> Result<PathBuf> {
     let folder = paths::target().join(folder);
     let mut arguments: Vec<String> =
         ["build", "--quiet", "--release", "--package", "fuzz", "--target", HOST].map(String::from).into();
@@ -33,7 +48,12 @@ fn build(targets: &[&Target], folder: &str, more: &[&str], flags: &str) -> Resul
     arguments.extend(["--target-dir".to_owned(), folder.display().to_string()]);
     arguments.extend(targets.iter().flat_map(|target| ["--bin".to_owned(), format!("fuzz-{}", target.name)]));
     // Without optimization across crates the programs are built in a fraction of the time.
-    if !tools::cargo(&arguments, &[("RUSTFLAGS", flags), ("CARGO_PROFILE_RELEASE_LTO", "off")])? {
+    let environment = [("RUSTFLAGS", flags), ("CARGO_PROFILE_RELEASE_LTO", "off")];
+    let is_built = match compiler {
+        Compiler::Stable => tools::cargo(&arguments, &environment)?,
+        Compiler::NightlyAsan => tools::nightly_cargo(&arguments, &environment)?,
+    };
+    if !is_built {
         bail!("the fuzz targets do not build");
     }
     Ok(folder.join(HOST).join("release"))

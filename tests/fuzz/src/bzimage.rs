@@ -80,8 +80,9 @@ fn load(guest: &GuestMemory, input: &mut Input<'_>, raw: &[u8]) {
     let initrd = (!raw.is_empty() && input.flag()).then_some(raw);
     let file = if input.byte() < 8 { raw } else { &file };
     let command_line = "console=ttyS0 quiet";
-    let Ok((state, placement)) = linux::load(guest, &Linux { kernel: file, initrd, command_line }, 0xe_0000) else {
-        return;
+    let (state, placement) = match linux::load(guest, &Linux { kernel: file, initrd, command_line }, 0xe_0000) {
+        Ok(loaded) => loaded,
+        Err(why) => return crate::is_line(&why.to_string()),
     };
     let mut after = vec![0; MEMORY];
     guest.read(0, &mut after).expect("it is memory");

@@ -87,14 +87,25 @@ fn lines(text: &[u8]) {
     let found: Vec<_> = text.iter().chain(b"\n").filter_map(|byte| reader.push(*byte)).collect();
     let pieces = text.split(|byte| matches!(byte, b'\r' | b'\n')).filter(|line| !line.is_empty());
     let expected = pieces.map(|line| (line.len() <= MAX_LINE).then(|| String::from_utf8_lossy(line).into_owned()));
+    found.iter().filter_map(|line| line.as_ref().err()).for_each(|why| crate::is_line(&why.to_string()));
     let lines: Vec<_> = found.into_iter().map(Result::ok).collect();
     assert_eq!(lines, expected.collect::<Vec<_>>());
     for line in lines.into_iter().flatten() {
         // Not every line is a request, and few random ones are: each line is a text, too.
-        let line_of = Request {
-            id: Some(line.len() as u64),
-            command: Command::Input { guest: line.clone(), text: line.clone() },
+        let (guest, text, port) = (line.clone(), line.clone(), line.clone());
+        let command = match line.len() % 12 {
+            0 => Command::List,
+            1 => Command::Start(guest),
+            2 => Command::Stop(guest),
+            3 => Command::Kill(guest),
+            4 => Command::Restart(guest),
+            5 => Command::PortInput { guest, port, text },
+            6 => Command::Port { guest, port, open: text.len() % 24 < 12 },
+            7 => Command::Watch(text.len() % 24 < 12),
+            8 => [Command::Report, Command::Version, Command::Shutdown, Command::Reboot][line.len() / 12 % 4].clone(),
+            _ => Command::Input { guest, text },
         };
+        let line_of = Request { id: Some(line.len() as u64), command };
         for request in Request::from_line(&line).ok().into_iter().chain([line_of]) {
             let mut written = request.to_line();
             if planted() {

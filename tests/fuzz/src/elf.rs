@@ -38,7 +38,10 @@ fn load(guest: &GuestMemory, input: &mut Input<'_>, raw: &[u8]) {
     let initrd = (!raw.is_empty() && input.flag()).then_some(raw);
     // One in eight is not built at all.
     let file = if input.within(0, 8) == 0 { raw } else { &file };
-    let Ok((state, placement)) = pvh::load(guest, &Pvh { file, initrd, command_line: "quiet" }) else { return };
+    let (state, placement) = match pvh::load(guest, &Pvh { file, initrd, command_line: "quiet" }) {
+        Ok(loaded) => loaded,
+        Err(why) => return crate::is_line(&why.to_string()),
+    };
     let elf = machine::elf::Elf::parse(file).expect("it was loaded");
     let holds = |at: u64| elf.segments.iter().any(|s| (s.address..s.address + s.size).contains(&at));
     assert!(holds(state.rip), "the guest starts at {:#x}, outside all segments", state.rip);

@@ -45,7 +45,12 @@ pub struct Hostile {
 impl Hostile {
     /// A guest whose driver accepts these features. Its device is idle.
     pub fn new(shared: &'static Shared, features: Features) -> Self {
-        Self { memory: memory::guest::testing::memory(0, MEMORY), shared, queues: Vec::new(), features }
+        Self::within(memory::guest::testing::memory(0, MEMORY), shared, features)
+    }
+
+    /// The same, in [`MEMORY`] bytes from address 0 on.
+    pub const fn within(memory: GuestMemory, shared: &'static Shared, features: Features) -> Self {
+        Self { memory, shared, queues: Vec::new(), features }
     }
 
     /// Sets up all queues and interrupts, and sets DRIVER_OK. All of its memory is zero then.

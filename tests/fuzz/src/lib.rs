@@ -48,6 +48,11 @@ pub mod x520;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Checks a text that says why something was refused, or what has happened: one line of a log.
+fn is_line(text: &str) {
+    assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
+}
+
 /// Makes the program of a target: `program!(fuzz::NAME::run);`.
 #[macro_export]
 macro_rules! program {

@@ -99,6 +99,8 @@ struct Books {
     out: BTreeMap<u32, Out>,
     /// The device wrote what no rule forbids it to write: a completion that looks true.
     scribbled: bool,
+    /// Completions that the driver has rejected.
+    rejected: u64,
 }
 
 impl Books {
@@ -115,7 +117,13 @@ impl Books {
         };
         let device = nvme_model::Config { mdts: 2, to: 0, shutdown_time: 1000, ..nvme_model::Config::default() };
         let namespaces = vec![Namespace::new(1, 9, BLOCKS as usize)];
-        Self { b: Bench::up_with(config, device, namespaces), next: 0, out: BTreeMap::new(), scribbled: false }
+        Self {
+            b: Bench::up_with(config, device, namespaces),
+            next: 0,
+            out: BTreeMap::new(),
+            scribbled: false,
+            rejected: 0,
+        }
     }
 
     fn request(&mut self, step: &Step) {
@@ -226,6 +234,42 @@ impl Books {
         }
         self.b.poll();
         self.settle_answers();
+        self.look();
+    }
+
+    /// What the owner of the controller is told: lines for a log, whatever the device has answered.
+    fn look(&mut self) {
+        let is_line = |text: String| crate::is_line(&text);
+        let controller = &mut self.b.controller;
+        while let Some(event) = controller.next_event() {
+            is_line(event.to_string());
+        }
+        assert_eq!(controller.lost_events(), 0, "each step has few events");
+        if let ControllerStatus::Failed(why) = controller.status() {
+            is_line(why.to_string());
+        }
+        controller.identity().into_iter().for_each(|identity| is_line(identity.to_string()));
+        controller.health().into_iter().for_each(|health| is_line(health.to_string()));
+        controller.last_error().into_iter().for_each(|entry| is_line(entry.to_string()));
+        assert!(controller.namespaces().len() <= nvme::MAX_NAMESPACES && controller.queues() <= 2);
+        let rejected = controller.rejected_completions();
+        assert!(rejected >= self.rejected, "a count does not go back");
+        self.rejected = rejected;
+        for namespace in controller.namespaces() {
+            match &namespace.format {
+                Ok(format) => {
+                    assert!(
+                        matches!(format.block_bytes(), 512..=65_536)
+                            && format.bytes() >= u64::from(format.block_bytes())
+                    );
+                    format.identifiers().for_each(|identifier| is_line(identifier.to_string()));
+                }
+                Err(why) => is_line(why.to_string()),
+            }
+        }
+        for (number, queue) in (1..).zip(&self.b.queues) {
+            assert_eq!(queue.number(), number);
+        }
     }
 
     /// Ends all faults. Everything is answered, and the device works.
@@ -280,6 +324,10 @@ pub fn run(bytes: &[u8]) {
         books.take(step);
     }
     books.settle();
+    // A panic of the machine: the controller is told at once, and only once.
+    nvme::registers::notify_abrupt_shutdown(books.b.controller.registers());
+    nvme::registers::notify_abrupt_shutdown(books.b.controller.registers());
+    assert_eq!(books.b.model.borrow().shutdowns.last(), Some(&2), "CC.SHN: abrupt");
     let diagnostics = books.b.model.borrow_mut().take_diagnostics();
     // A scribble can be a completion that looks true, for a command that the device still works on.
     let excused = |d: &String| books.scribbled && d.contains("not granted");

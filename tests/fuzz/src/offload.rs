@@ -2,8 +2,11 @@
 //! IPv4 and IPv6 with tags and options, and their virtio-net headers, are damaged in any way. What is accepted lies within the frame.
 //! Each segment has right lengths, checksums, flags and sequence numbers, and the segments together are the payload.
 
+use net::features::Features;
 use net::offload::sum::Sum;
-use net::offload::{Front, HEADER_BYTES, LEAST_MSS, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete};
+use net::offload::{
+    Front, HEADER_BYTES, LEAST_MSS, MAX_FRONT, OffloadRequest, OffloadSupport, Segmentation, complete, received_header,
+};
 
 use crate::input::Input;
 use crate::planted::planted;
@@ -62,6 +65,68 @@ fn build(input: &mut Input<'_>) -> (Vec<u8>, usize, bool) {
     (frame, tcp, v6)
 }
 
+/// What the two sides of a device may request, by the table of virtio 1.3 5.1.3.1: a bit without those that it depends on has no
+/// effect.
+fn supports(input: &mut Input<'_>) {
+    let bits = input.wide();
+    let features = Features::from_bits_retain(bits);
+    // Checksum, TCP over IPv4, TCP over IPv6, ECN.
+    for (numbers, support) in
+        [([0, 11, 12, 13], OffloadSupport::device(features)), ([1, 7, 8, 9], OffloadSupport::driver(features))]
+    {
+        let [checksum, tcp4, tcp6, ecn] = numbers.map(|number| bits >> number & 1 != 0);
+        let expected = [checksum, checksum && tcp4, checksum && tcp6, checksum && (tcp4 || tcp6) && ecn];
+        assert_eq!([support.checksum, support.tcp4, support.tcp6, support.ecn], expected, "{features:?}");
+    }
+}
+
+/// A frame of UDP, of a tunnel, of a fragment or of something else, in the place of one of TCP: the protocol changes, with what
+/// is found behind IP's headers.
+fn other_protocol(frame: &mut [u8], tcp: usize, v6: bool, input: &mut Input<'_>) -> u8 {
+    let protocol = [17, 136, 4, 41, 47, 44, 50, 43][usize::from(input.byte() % 8)];
+    let tags =
+        (frame.len() > 16).then(|| frame[12..tcp].chunks_exact(4).take_while(|tag| tag[..2] == [0x81, 0]).count());
+    let ip = 14 + 4 * tags.unwrap_or(0);
+    // Only where there are no extension headers between.
+    let at = if v6 { ip + 6 } else { ip + 9 };
+    if frame.get(at) == Some(&6) {
+        frame[at] = protocol;
+        return protocol;
+    }
+    6
+}
+
+/// What a request says of itself agrees with its fields. `support`: what was negotiated.
+fn fields(request: &OffloadRequest, support: OffloadSupport, len: u32, input: &mut Input<'_>) {
+    assert!(support.accepts(request), "what may be requested is accepted by the same side");
+    let nothing = OffloadSupport::default();
+    assert_eq!(nothing.accepts(request), request.checksum.is_none(), "who supports nothing accepts only plain frames");
+    let buffers = input.byte();
+    let header = request.header(buffers.into());
+    assert_eq!(header[10..], [buffers, 0]);
+    assert_eq!(OffloadRequest::any(header[0], header[1]), request.checksum.is_some());
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let told = request.checksum.map_or((0, 0, 0), |c| (1, c.start, c.offset));
+    assert_eq!((u16::from(header[0]), half(6), half(8)), told);
+    let told = request.segmentation.map_or((0, 0, 0), |s| {
+        let kind = if s.v6 { 4 } else { 1 } | if s.ecn { 0x80 } else { 0 };
+        (kind, s.headers, s.mss)
+    });
+    assert_eq!((u16::from(header[1]), half(2), half(4)), told);
+    let cut = request.segmentation.map_or(len, |s| len.min(u32::from(s.headers) + u32::from(s.mss)));
+    assert_eq!(request.longest(len), cut);
+    // A tag is added and removed.
+    assert_eq!(request.shifted(4).shifted(-4), *request);
+    assert_eq!(request.shifted(4).front(), request.front() + if request.checksum.is_some() { 4 } else { 0 });
+    let of_nic = request.for_nic().map(|nic| (nic.checksum(), nic.mss(), nic.vlan()));
+    let fits = request.checksum.is_none_or(|c| c.start < 256 && c.offset < 128);
+    assert_eq!(of_nic, fits.then_some((request.checksum, request.segmentation.map(|s| s.mss), None)));
+    let valid = input.flag();
+    let mut expected = [0; HEADER_BYTES];
+    (expected[0], expected[10]) = (2 * u8::from(valid), buffers);
+    assert_eq!(received_header(valid, buffers.into()), expected);
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -69,6 +134,7 @@ fn build(input: &mut Input<'_>) -> (Vec<u8>, usize, bool) {
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     sums(&mut input);
+    supports(&mut input);
     let (mut frame, tcp, v6) = build(&mut input);
     let gso =
         if input.byte().is_multiple_of(4) { 0 } else { [1, 4][usize::from(v6)] | if input.flag() { 0x80 } else { 0 } };
@@ -79,6 +145,16 @@ pub fn run(bytes: &[u8]) {
     header[6..8].copy_from_slice(&(tcp as u16).to_le_bytes());
     header[8] = 16;
     let damage = input.byte() % 8;
+    let protocol = if input.byte().is_multiple_of(4) { other_protocol(&mut frame, tcp, v6, &mut input) } else { 6 };
+    if protocol != 6 {
+        // A checksum of UDP, or one further behind.
+        let start = tcp as u16 + if input.flag() { 0 } else { u16::from(input.byte() % 40) };
+        header[6..8].copy_from_slice(&start.to_le_bytes());
+        header[8] = if input.flag() { 6 } else { input.byte() };
+    }
+    if input.byte().is_multiple_of(8) {
+        header[0] = 0;
+    }
     for _ in 0..damage.saturating_sub(4) {
         let (at, value) = (input.within(0, 120) as usize, input.byte());
         match frame.get_mut(at) {
@@ -89,7 +165,9 @@ pub fn run(bytes: &[u8]) {
     if damage == 7 {
         frame.truncate(input.within(1, 200) as usize);
     }
-    let support = OffloadSupport { checksum: true, tcp4: true, tcp6: true, ecn: true };
+    let wanted = if input.byte() < 64 { input.byte() } else { 0xf };
+    let [checksum, tcp4, tcp6, ecn] = [0, 1, 2, 3].map(|bit| wanted >> bit & 1 != 0);
+    let support = OffloadSupport { checksum, tcp4, tcp6, ecn };
     let len = frame.len() as u32;
     let front = frame[..frame.len().min(MAX_FRONT)].to_vec();
     let read = OffloadRequest::read(&header, support, Front { bytes: &front, len });
@@ -97,11 +175,15 @@ pub fn run(bytes: &[u8]) {
         let headers = tcp + usize::from(frame.get(tcp + 12).map_or(0, |byte| byte >> 4)) * 4;
         // Headers that are longer than what is copied are not cut.
         let refused = frame.len() <= headers || headers > MAX_FRONT || mss < LEAST_MSS;
-        assert!(damage > 4 || refused && gso != 0, "a good frame was refused");
+        let is_plain = header[0] == 1 && protocol == 6 && wanted & 0xf == 0xf;
+        assert!(damage > 4 || !is_plain || refused && gso != 0, "a good frame was refused");
         return;
     };
+    fields(&request, support, len, &mut input);
     let Some(checksum) = request.checksum else { return };
     let (start, at) = (usize::from(checksum.start), usize::from(checksum.start) + usize::from(checksum.offset));
+    // A fragment has no checksum of its own, and neither has what is no protocol of these.
+    assert!(damage > 4 || matches!(protocol, 6 | 17 | 136 | 4 | 41 | 47), "protocol {protocol} bears a checksum");
     assert!(start > 14 && at + 2 <= front.len() && request.front() <= front.len(), "{request:?}");
     match request.segmentation {
         Some(segmentation) => segments(&frame, &front, &segmentation),

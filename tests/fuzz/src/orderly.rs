@@ -4,7 +4,7 @@
 use memory::GuestMemory;
 use virtio::config::Features;
 use virtio::shared::Shared;
-use virtio::testing::{BUFFERS, DriverQueue, MEMORY, set_up_interrupts};
+use virtio::testing::{BUFFERS, DriverQueue, set_up_interrupts};
 
 use crate::input::Input;
 use crate::planted::planted;
@@ -48,14 +48,22 @@ pub struct Orderly {
     sent: [Option<Sent>; SLOTS],
     /// The contents of its disk, where no request in flight changes them.
     disk: Vec<u8>,
+    /// What a discard changes: only whole blocks of so many sectors, and all of their bytes are these then.
+    discard: (u64, u8),
 }
 
 impl Orderly {
-    /// A guest whose driver accepts these features. Its device is idle.
-    pub fn new(shared: &'static Shared, features: Features) -> Self {
-        let memory = memory::guest::testing::memory(0, MEMORY);
+    /// A guest whose driver accepts these features, with [`MEMORY`](virtio::testing::MEMORY) bytes from address 0 on. Its
+    /// device is idle.
+    pub fn new(memory: GuestMemory, shared: &'static Shared, features: Features, discard: (u64, u8)) -> Self {
         let queue = DriverQueue::new(&memory, 0, shared.max_queue_size(), features);
-        Self { memory, shared, queue, features, sent: [const { None }; SLOTS], disk: Vec::new() }
+        Self { memory, shared, queue, features, sent: [const { None }; SLOTS], disk: Vec::new(), discard }
+    }
+
+    /// The contents of its disk. No request is in flight.
+    pub fn disk(&self) -> &[u8] {
+        assert_eq!(self.in_flight(), 0);
+        &self.disk
     }
 
     /// Sets up its queue and sets DRIVER_OK. The disk is zero.
@@ -136,7 +144,12 @@ impl Orderly {
             (OK, 0) => (self.disk[at..at + data.len()].to_vec(), None),
             (OK, 8) => (SERIAL[..data.len().min(SERIAL.len())].to_vec(), None),
             (OK, 1) => (Vec::new(), Some((sector, data.clone()))),
-            (OK, 11 | 13) => (Vec::new(), Some((sector, vec![0; sectors as usize * 512]))),
+            (OK, 11) => {
+                let (unit, byte) = self.discard;
+                let (first, end) = (sector.next_multiple_of(unit), (sector + sectors) / unit * unit);
+                (Vec::new(), Some((first, vec![byte; end.saturating_sub(first) as usize * 512])))
+            }
+            (OK, 13) => (Vec::new(), Some((sector, vec![0; sectors as usize * 512]))),
             _ => (Vec::new(), None),
         };
         let input_bytes = if writable { data.len() } else { 0 };

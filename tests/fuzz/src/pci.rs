@@ -186,6 +186,23 @@ impl Model {
         self.bytes[self.msix + 3] & 0xc0 != 0x80 || self.table[entry][3] & 1 != 0
     }
 
+    /// The interrupts' state is saved, and restored as in another process. Each entry's message is judged as by hand.
+    fn moves(&self) {
+        let (table, control) = (&self.shared.msix, self.bytes[self.msix + 3]);
+        let saved = table.save();
+        assert_eq!((saved.entries, saved.pending), (self.table, self.pending));
+        assert_eq!((saved.enabled, saved.masked), (control & 0x80 != 0, control & 0x40 != 0));
+        table.restore(&saved);
+        for entry in &self.table {
+            let address = u64::from(entry[1]) << 32 | u64::from(entry[0]);
+            let decoded = virtio::msix::Message { address, data: entry[2] }.decode();
+            if let Err(why) = &decoded {
+                assert!(!why.to_string().is_empty());
+            }
+            assert_eq!(decoded.ok().map(Message::from), message(entry), "{entry:x?}");
+        }
+    }
+
     fn send_unmasked(&mut self, effect: &mut Effect) {
         for entry in 0..VECTORS {
             if self.pending[entry] && !self.is_masked(entry) {
@@ -285,6 +302,8 @@ struct World {
     models: Vec<Model>,
     bridge: [u8; 256],
     address: u32,
+    /// What the functions look like after a reset, by device.
+    first: Vec<[u8; 256]>,
 }
 
 /// What the guest accesses.
@@ -304,9 +323,27 @@ impl World {
             let shared: &'static Shared = shared;
             bus.add(|number| Box::new(VirtioPci::with_notify(shared, number, notify))).expect("there is room");
         }
-        let models = (1..).zip(devices).zip(kinds).map(|((n, s), kind)| Model::new(&mut bus, n, kind, s)).collect();
+        assert_eq!(bus.functions(), DEVICES);
+        let models: Vec<_> =
+            (1..).zip(devices).zip(kinds).map(|((n, s), kind)| Model::new(&mut bus, n, kind, s)).collect();
         let bridge = std::array::from_fn(|i| bus.read_ecam(i as u64, 1) as u8);
-        Self { bus, models, bridge, address: 0 }
+        let first = models.iter().map(|model| model.bytes).collect();
+        Self { bus, models, bridge, address: 0, first }
+    }
+
+    /// The guest is reset: all is as it was at first.
+    fn reset(&mut self) {
+        for model in &self.models {
+            model.shared.restart();
+            let _ = (model.shared.take_rung(), model.shared.take_starting());
+        }
+        self.bus.reset();
+        self.address = 0;
+        for (n, (model, first)) in (1..).zip(self.models.iter_mut().zip(&self.first)) {
+            *model = Model::new(&mut self.bus, n, model.notify, model.shared);
+            assert_eq!(model.bytes, *first, "device {n} after a reset");
+        }
+        self.bridge = std::array::from_fn(|i| self.bus.read_ecam(i as u64, 1) as u8);
     }
 
     /// An access that is likely to reach something.
@@ -472,8 +509,15 @@ impl World {
 
     /// What an engine does.
     fn engine(&mut self, input: &mut Input<'_>) {
-        let model = &mut self.models[usize::from(input.byte()) % DEVICES];
+        let number = input.byte();
+        if number == 0xff {
+            return self.reset();
+        }
+        let model = &mut self.models[usize::from(number) % DEVICES];
         let shared = model.shared;
+        if number >= 0xf0 {
+            model.moves();
+        }
         match input.byte() % 8 {
             0..4 => {
                 let entry = input.byte() % (VECTORS as u8 + 2);

@@ -5,8 +5,8 @@
 use config::{
     Completion, Config, ControllerKind, Extent, FoundController, FoundFunction, FoundNamespace, Guest, GuestDevice,
     MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS,
-    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, NicChoice, Plan, Sha256, Smt,
-    Topology,
+    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, NicChoice, NicNeeds, Plan, Sha256,
+    Smt, Topology, thread_bits,
 };
 
 use crate::input::Input;
@@ -258,6 +258,10 @@ const GOOD: [(&str, &[Key]); 13] = [
                     "'vda'",
                     "'vdz'",
                     "'nvme:02:00.0/1'",
+                    "'nvme:S2'",
+                    "'nvme:S3'",
+                    "'nvme:08:00.0'",
+                    "'eui:0011223344556677/1'",
                 ],
             ),
             ("partition", &["'root'", "'12345678-1234-1234-1234-123456789abc'"]),
@@ -332,6 +336,9 @@ fn check_mistakes(mistakes: &[Mistake], file: &[u8]) {
     for mistake in mistakes {
         assert!((1..=lines).contains(&mistake.line) && mistake.column > 0, "{mistake:?} in {lines} lines");
         let shown = mistake.to_string();
+        let event = control::Event::from(mistake.clone());
+        let told = matches!(event, control::Event::ConfigError { line, .. } if line == u64::from(mistake.line));
+        assert!(told, "{mistake:?}");
         assert!(!mistake.message.is_empty() && !shown.contains('\n'), "{shown:?}");
     }
 }
@@ -386,7 +393,7 @@ fn check_plan(plan: &Plan, config: &Config, topology: &Topology) {
 }
 
 /// Disks of the machine: an NVMe controller with two namespaces, one of them with a partition table, and a virtio disk.
-fn disks() -> Vec<FoundController> {
+fn disks(is_large: bool) -> Vec<FoundController> {
     let namespace = |id, blocks, table| FoundNamespace {
         id,
         blocks,
@@ -402,7 +409,13 @@ fn disks() -> Vec<FoundController> {
     let disk = FoundNamespace { id: 1, blocks: 2048, ..FoundNamespace::default() };
     let kind = ControllerKind::Virtio(0);
     let virtio = FoundController { kind, at: (3, 0, 0), serial: Ok(String::new()), namespaces: vec![disk] };
-    vec![nvme, broken, virtio]
+    // Another controller that shows the second namespace too, one whose namespace cannot be used, and one of the same serial.
+    let twin = FoundNamespace { shared: true, ..namespace(2, 4096, None) };
+    let unusable = FoundNamespace { unusable: Some("its blocks have metadata".into()), ..FoundNamespace::default() };
+    let second = FoundController { at: (5, 0, 0), serial: Ok("S2".into()), namespaces: vec![twin], ..nvme.clone() };
+    let third = FoundController { at: (6, 0, 0), serial: Ok("S3".into()), namespaces: vec![unusable], ..nvme.clone() };
+    let fourth = FoundController { at: (8, 0, 0), serial: Ok("S3".into()), namespaces: Vec::new(), ..nvme.clone() };
+    if is_large { vec![nvme, broken, virtio, second, third, fourth] } else { vec![nvme, broken, virtio] }
 }
 
 /// No two guests have the same block, unless both only read it.
@@ -470,6 +483,48 @@ fn check_nics(config: &Config, input: &mut Input<'_>) {
     }
 }
 
+/// Any CPU's leaves: the number of thread bits is one of an APIC ID.
+fn check_leaves(input: &mut Input<'_>) {
+    let leaves: Vec<[u32; 4]> = (0..4).map(|_| std::array::from_fn(|_| input.wide() as u32)).collect();
+    let (last, last_extended, kind) = (u32::from(input.byte() % 0x24), u32::from(input.byte() % 0x24), input.byte());
+    let bits = thread_bits(|leaf, level| {
+        assert!(leaf <= last || (0x8000_0000..=0x8000_0000 + last_extended).contains(&leaf), "no leaf beyond the last");
+        match leaf {
+            0 => [last, 0, 0, 0],
+            0x8000_0000 => [0x8000_0000 + last_extended, 0, 0, 0],
+            0xb | 0x1f if kind & 1 != 0 => [0; 4],
+            _ => {
+                let [a, b, c, d] = leaves[(leaf ^ level) as usize % leaves.len()];
+                // Most levels are of a kind that there is.
+                [a, b, if kind & 2 != 0 { c & !0xff00 | ((level + u32::from(kind >> 4)) % 3) << 8 } else { c }, d]
+            }
+        }
+    });
+    assert!(bits < 32, "{bits} bits of an APIC ID");
+}
+
+/// The numbers of devices are those of their order, and no two are the same. Each uplink's NIC has queues.
+fn check_numbers(config: &Config) {
+    let mut next = 0;
+    for (n, guest) in config.guests.iter().enumerate() {
+        let mut nets = 0;
+        for (device, kind) in guest.devices.iter().enumerate() {
+            assert_eq!(config.device_number(n, device), next);
+            if matches!(kind, GuestDevice::Net(_)) {
+                assert_eq!(config.net_number(&guest.name, nets), Some(next));
+                nets += 1;
+            }
+            next += 1;
+        }
+        assert_eq!(config.net_number(&guest.name, nets), None);
+    }
+    for uplink in &config.uplinks {
+        let needs = NicNeeds::of(uplink, next, 1514);
+        assert!((1..=64).contains(&needs.queues.count) && needs.queues.buffers > 0, "{needs:?}");
+        assert!(needs.vlans.into_iter().flatten().all(|vlan| (1..4095).contains(vlan)), "{needs:?}");
+    }
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -493,7 +548,7 @@ pub fn run(bytes: &[u8]) {
     );
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
 
-    let found = if input.byte().is_multiple_of(4) { Vec::new() } else { disks() };
+    let found = if input.byte().is_multiple_of(4) { Vec::new() } else { disks(input.flag()) };
     let refused = input.byte();
     let refusal = |how: Completion| {
         let has = how == Completion::Inject || refused >> (how as u8 % 8) & 1 == 0;
@@ -501,8 +556,16 @@ pub fn run(bytes: &[u8]) {
     };
     check_nics(&config, &mut input);
     let _ = (config::open_ports(&config), config::parse_rules("rules.toml", &String::from_utf8_lossy(&file), &[], &[]));
+    let packed = input.byte();
+    let sizes = move |name: &str| match packed.wrapping_add(name.len() as u8) % 5 {
+        0 => Some(Ok(Some(1 << 20 | u64::from(packed)))),
+        1 => Some(Ok(None)),
+        2 => Some(Err("it is cut off".to_owned())),
+        _ => None,
+    };
     let mistakes = [
         config::check_modules(&mut config, modules),
+        config::check_packed(&mut config, sizes),
         config::check_hashes(&mut config, |name| modules.contains(&name).then_some(Sha256([0; 32]))),
         config::check_completion(&mut config, refusal),
         config::check_disks(&mut config, &found, None),
@@ -514,6 +577,14 @@ pub fn run(bytes: &[u8]) {
         let initrd = guest.initrd.as_deref();
         assert!([Some(guest.kernel.as_str()), initrd].iter().flatten().all(|name| modules.contains(name)), "{guest:?}");
     }
+    for block in config.guests.iter().flat_map(|guest| guest.blocks()) {
+        // A disk over a compressed module has a size, one over another module has that of the module.
+        if let (Some(name), config::Disk::Module { unpacked, .. }) = (block.module(), &block.disk) {
+            assert_eq!(unpacked.is_some(), sizes(name).is_some(), "{block:?}");
+        }
+    }
+    check_numbers(&config);
+    check_leaves(&mut input);
     check_extents(&config, &found);
     assert!(
         config.guests.iter().all(|guest| refusal(guest.completion).is_none() && guest.completion != Completion::Auto)
@@ -526,6 +597,7 @@ pub fn run(bytes: &[u8]) {
         plan.spare.push(plan.control);
     }
     check_plan(&plan, &config, &topology);
+    assert_eq!(plan.control_is_engine(), plan.engines.contains(&plan.control));
     let (mut default, said) = config::default_config(&topology, modules);
     assert!(!said.is_empty() && default.guests.len() <= MAX_GUESTS);
     let (of_default, _) = config::plan(&mut default, &topology);

@@ -110,6 +110,24 @@ impl Memory {
         block
     }
 
+    /// Bytes that are allocated, for [`Memory::rewind`].
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.with(|m| m.used)
+    }
+
+    /// Frees what was allocated after the first `used` bytes, and revokes its grants. Those bytes are zeroes when they are
+    /// allocated again. Nobody uses them any more.
+    pub fn rewind(&self, used: usize) {
+        self.with(|m| {
+            let freed = m.used.saturating_sub(used);
+            // SAFETY: within the backing, because it was allocated.
+            unsafe { m.host.add(used).write_bytes(0, freed) };
+            m.used -= freed;
+            m.grants.retain(|g| g.end <= Self::BASE + used as u64);
+        });
+    }
+
     /// Grants some bytes to the device.
     pub fn grant(&self, address: u64, len: usize, access: Access) {
         self.with(|m| m.grants.push(Grant { start: address, end: address + len as u64, access }));
@@ -193,5 +211,18 @@ mod tests {
         assert_eq!(m.copy(block.bus + 0xffc, 4), [1, 2, 3, 4]);
         m.revoke(block.bus + 0x10, 1);
         assert!(!m.read(block.bus, &mut [0]) && !m.write(u64::MAX, &[1, 2]));
+    }
+
+    #[test]
+    fn what_is_rewound_is_not_granted_and_zero_the_next_time() {
+        let mut m = Memory::new(0x4000);
+        let kept = m.granted(0x1000, 0x1000);
+        let used = m.used();
+        let first = m.granted(0x1800, 0x1000);
+        assert!(m.write(kept.bus, &[1]) && m.write(first.bus, &[2]));
+        m.rewind(used);
+        assert!(m.read(kept.bus, &mut [0]) && !m.read(first.bus, &mut [0]));
+        let second = m.allocate(0x3000, 0x1000);
+        assert_eq!((second.bus, m.copy(kept.bus, 1), m.copy(second.bus, 1)), (first.bus, vec![1], vec![0]));
     }
 }

@@ -148,6 +148,8 @@ impl Inflight {
         base: Option<u16>,
         used: impl FnOnce() -> Option<u16>,
     ) -> Option<u16> {
+        // The ring and the file of a packed ring before may be unmapped.
+        forget(port, queue);
         let part = self.of(queue, size)?;
         part.half(at::VERSION).store(VERSION, Ordering::Relaxed);
         part.half(at::DESC_NUM).store(size, Ordering::Relaxed);
@@ -312,6 +314,7 @@ pub fn turn(port: usize, on: bool) {
     if let Some(track) = TRACKS.get(port) {
         if !on {
             track.first.store(ptr::null_mut(), Ordering::Release);
+            track.queues.iter().for_each(|queue| queue.size.store(0, Ordering::Release));
         }
         track.on.store(on, Ordering::Release);
     }

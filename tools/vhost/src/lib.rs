@@ -25,7 +25,7 @@ mod early;
 mod file;
 mod inflight;
 pub mod kicks;
-mod map;
+pub mod map;
 pub mod port;
 pub mod server;
 mod signals;

@@ -101,6 +101,17 @@ fn no_leaf_makes_it_panic() {
 }
 
 #[test]
+fn no_leaf_beyond_the_last_one_is_asked_for() {
+    for last in 0..0x20 {
+        let bits = thread_bits(|leaf, _| {
+            assert!(leaf <= last || leaf == 0x8000_0000, "leaf {leaf:#x} of {last:#x}");
+            if leaf == 0 { [last, 0, 0, 0] } else { [0; 4] }
+        });
+        assert_eq!(bits, 0);
+    }
+}
+
+#[test]
 fn siblings_by_apic_ids() {
     // Two packages of two cores with two threads. Firmware lists first threads first.
     let topology = Topology::new(&[0, 2, 16, 18, 1, 3, 17, 19], 1);

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use engine::pair::Half;
 use memory::copy::Copier;
 use memory::{GuestMemory, Region};
 use sidecore_vhost::backends::{Control, IoEngine};
@@ -14,7 +15,7 @@ use sidecore_vhost::config::{Config, Disk};
 use sidecore_vhost::control::EngineControl;
 use sidecore_vhost::kicks::Kicks;
 use sidecore_vhost::port::Port;
-use sidecore_vhost::{clock, server};
+use sidecore_vhost::{clock, map, server};
 use vhost::vhost_user::VhostUserBackendReqHandlerMut as _;
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserVringAddrFlags};
 use virtio::config::Features;
@@ -27,6 +28,8 @@ const USER: u64 = 0x5500_0000_0000;
 /// A page of its memory in which nobody has any business, and what is in it.
 const FENCE: u64 = BUFFERS + 0x20_0000;
 const UNTOUCHED: [u8; 0x1000] = [0xa5; 0x1000];
+/// Where more of its memory is, if it has more.
+pub const ELSEWHERE: u64 = 0x1000_0000;
 /// Descriptors of its queue.
 const SIZE: u16 = 16;
 /// Sectors of each disk: a megabyte.
@@ -50,10 +53,15 @@ fn turn(engine: &Mutex<Box<IoEngine>>) {
 
 impl Process {
     /// A port of the switch and two disks in memory.
+    /// The first disk has a record, as one in a file that is there for longer than the process.
     pub fn new() -> Self {
+        map::guard().expect("a handler of SIGBUS");
         let disks = ["/disk:1M", "/orderly:1M"].map(|disk| Disk::from_argument(disk).expect("a disk"));
         let config = Config::read(None, &[PathBuf::from("/port")], disks.into()).expect("a configuration");
-        let ports = server::ports(&config).expect("ports");
+        let mut ports = server::ports(&config).expect("ports");
+        if let Some(Half::Second(disk)) = ports.get_mut(1).and_then(Arc::get_mut).map(|port| &mut port.backend) {
+            disk.record = Some(Box::leak(Box::default()));
+        }
         let control: &'static Control = Box::leak(Box::default());
         let engine = server::new_engine(control, &config).expect("an engine");
         let engine = Arc::new(Mutex::new(engine));
@@ -79,15 +87,26 @@ pub fn eventfd() -> File {
     unsafe { File::from_raw_fd(libc::eventfd(0, 0)) }
 }
 
-/// Open files and mappings of front-ends' files of this process.
+/// Open files of the kinds that front-ends give, memory files and eventfds, and mappings of memory files. Other tests of this
+/// process open and close files of other kinds.
 pub fn open_files() -> (usize, usize) {
-    let files = fs::read_dir("/proc/self/fd").expect("Linux").count();
+    let files = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+    let of_front_end =
+        |path: PathBuf| path.to_string_lossy().contains("memfd:") || path.ends_with("anon_inode:[eventfd]");
+    // One that is closed meanwhile has no path.
+    let files = files.filter(|entry| fs::read_link(entry.path()).is_ok_and(of_front_end)).count();
     let maps = fs::read_to_string("/proc/self/maps").expect("Linux");
     (files, maps.lines().filter(|line| line.contains("memfd:")).count())
 }
 
 /// A file that a front-end shares.
 pub struct Shared(File);
+
+impl From<File> for Shared {
+    fn from(file: File) -> Self {
+        Self(file)
+    }
+}
 
 impl Shared {
     /// Of so many bytes, all of them 0.
@@ -101,6 +120,11 @@ impl Shared {
     /// The file as it comes with a message.
     pub fn file(&self) -> File {
         self.0.try_clone().expect("a file descriptor")
+    }
+
+    /// Shortens the file.
+    pub fn shorten(&self, bytes: u64) {
+        self.0.set_len(bytes).expect("a file of ours");
     }
 
     /// Writes as the front-end's driver does. What is behind the end is left out.
@@ -117,12 +141,18 @@ pub struct Orderly {
     file: Shared,
     start: *mut u8,
     memory: GuestMemory,
+    features: Features,
     queue: std::cell::RefCell<DriverQueue>,
 }
 
 impl Orderly {
-    /// Its memory is mapped here too.
+    /// One with a split ring.
     pub fn new() -> Self {
+        Self::of(Features::VERSION_1)
+    }
+
+    /// One whose driver has negotiated these features. Its memory is mapped here too.
+    pub fn of(features: Features) -> Self {
         let file = Shared::new(MEMORY as u64);
         let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.0.as_raw_fd());
         // SAFETY: a new mapping of a file of that length, at an address of the kernel's choice.
@@ -133,22 +163,49 @@ impl Orderly {
         // SAFETY: the mapping lives as long as this value, and nobody has a reference to it.
         unsafe { memory.add(Region { gpa: 0, size: MEMORY as u64, host: start }) }.expect("a region");
         memory.write(FENCE, &UNTOUCHED).expect("in its memory");
-        let queue = DriverQueue::new(&memory, 0, SIZE, Features::VERSION_1).into();
-        Self { file, start, memory, queue }
+        let queue = DriverQueue::new(&memory, 0, SIZE, features).into();
+        Self { file, start, memory, features, queue }
+    }
+
+    /// What its driver has negotiated.
+    pub const fn features(&self) -> Features {
+        self.features
     }
 
     /// Takes the device of a slot. Returns false if a message is refused.
     pub fn set_up(&self, process: &mut Process, slot: usize) -> bool {
+        self.go_on(process, slot, 0, &[])
+    }
+
+    /// The same, from a position of the ring on. `more`: files that are memory of the front-end too, one behind the other from
+    /// [`ELSEWHERE`] on, with their bytes.
+    pub fn go_on(&self, process: &mut Process, slot: usize, base: u32, more: &[(File, u64)]) -> bool {
         let client = &mut process.clients[slot];
         let config = self.queue.borrow().config;
-        let region = VhostUserMemoryRegion::new(0, MEMORY as u64, USER, 0);
+        let mut regions = vec![VhostUserMemoryRegion::new(0, MEMORY as u64, USER, 0)];
+        let mut files = vec![self.file.file()];
+        let mut at = ELSEWHERE;
+        for (file, bytes) in more {
+            regions.push(VhostUserMemoryRegion::new(at, *bytes, USER + at, 0));
+            files.push(file.try_clone().expect("a file descriptor"));
+            at += bytes;
+        }
         let flags = VhostUserVringAddrFlags::empty();
-        client.set_features(Features::VERSION_1.bits()).is_ok()
-            && client.set_mem_table(&[region], vec![self.file.file()], None).is_ok()
+        client.set_features(self.features.bits()).is_ok()
+            && client.set_mem_table(&regions, files, None).is_ok()
             && client.set_vring_num(0, SIZE.into()).is_ok()
-            && client.set_vring_base(0, 0).is_ok()
+            && client.set_vring_base(0, base).is_ok()
             && client.set_vring_addr(0, flags, USER + config.desc, USER + config.used, USER + config.avail, 0).is_ok()
             && client.set_vring_kick(0, Some(eventfd())).is_ok()
+    }
+
+    /// Offers a request of this type, for `bytes` of data at `data`, and does not wait for it. Without room nothing happens.
+    pub fn offer(&self, kind: u32, sector: u64, (data, bytes): (u64, u32)) {
+        let (head, status) = (BUFFERS, BUFFERS + 0x2000);
+        let _ = self.memory.write(head, &[&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat());
+        let middle = (bytes != 0).then_some((data, bytes, matches!(kind, 0 | 8)));
+        let chain: Vec<_> = [(head, 16, false)].into_iter().chain(middle).chain([(status, 1, true)]).collect();
+        let _ = self.queue.borrow_mut().add(&chain);
     }
 
     /// Reads a sector of its disk, after it has written it. `None`: no answer, or a wrong one.
