@@ -114,7 +114,7 @@ pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     ensure!(session.running()? == 2, "`list` on COM2 shows other guests");
     let ended = wait(session, from, "a later time", |text| uptime(text).filter(|up| *up >= begun + TOP_SECONDS))?;
     let bytes = com1(session)?.len() - bytes;
-    let disturbed = screen(session, from)?.contains(&"x".repeat(20));
+    let disturbed = screen(session, from)?.contains("flood 0000");
     session.type_in("\r")?;
     let of_guest = wait(session, from, "the exits of a guest by reason", |text| {
         let begin = text.lines().position(|line| line.starts_with("exit "))?;
