@@ -11,7 +11,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{cores, heap, management};
+use crate::{channel, cores, heap};
 use alloc::vec::Vec;
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
@@ -412,11 +412,11 @@ pub fn send_event(event: Result<Event, NoMemory>) {
     match event.and_then(|event| event.to_line()) {
         Ok(line) => {
             port.push(Class::Event, once(line.as_bytes()));
-            management::event(&line, None);
+            channel::event(&line, None);
         }
         Err(NoMemory) => {
             port.output.lost();
-            management::event_lost();
+            channel::event_lost();
         }
     }
 }
