@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{cores, heap, management};
+use crate::{channel, cores, heap};
 use alloc::vec::Vec;
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
@@ -416,11 +416,11 @@ pub fn send_event(event: Result<Event, NoMemory>) {
     match event.and_then(|event| event.to_line()) {
         Ok(line) => {
             port.push(Class::Event, once(line.as_bytes()));
-            management::event(&line, None);
+            channel::event(&line, None);
         }
         Err(NoMemory) => {
             port.output.lost();
-            management::event_lost();
+            channel::event_lost();
         }
     }
 }

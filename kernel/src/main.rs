@@ -26,6 +26,7 @@ extern crate alloc;
 
 mod arch;
 mod cache;
+mod channel;
 mod console;
 mod cores;
 #[cfg(feature = "count")]

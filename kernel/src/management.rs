@@ -3,33 +3,15 @@
 //! The control core serves it once a tick, with a budget in each direction. Nothing waits for the guest. What it may ask is
 //! bounded by `[management] allow`. It gets events as COM2 does while it has the port open.
 
-use crate::guests::Guests;
-use alloc::string::String;
+use crate::{
+    channel::{END, End},
+    guests::Guests,
+};
 use config::Config;
-use control::{ANSWER, Caller, Channel, EVENTS, Event, NoMemory, READ_BYTES, Refused, Request, Way};
-use spin::Mutex;
+use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Refused, Request, Way};
 
 /// Most bytes that the guest gets in a tick: what the port's ring has room for at most.
 const TICK_BYTES: usize = 4 << 10;
-
-/// Bytes of everybody's part of the heap that the channel keeps or may need.
-pub const HEAP_BYTES: usize = ANSWER + EVENTS + (16 << 10);
-
-/// The control core's end.
-struct End {
-    channel: Channel,
-    caller: Caller,
-    /// The guest's number, and its name.
-    guest: usize,
-    name: String,
-    /// The guest's life and whether it had the port open, at the last look. Both begin a new conversation when they change.
-    conversation: (u64, bool),
-    /// Bytes that the guest may still send in this tick.
-    budget: usize,
-}
-
-/// `None`: no guest manages the machine. Only the control core uses it.
-static END: Mutex<Option<End>> = Mutex::new(None);
 
 /// Makes the channel, if the configuration has a management guest.
 pub fn start(config: &Config) {
@@ -90,28 +72,6 @@ pub fn answer(guests: &Guests, event: Result<Event, NoMemory>, id: Option<u64>) 
 pub fn answer_line(event: Result<Event, NoMemory>) {
     if let Some(end) = &mut *END.lock() {
         end.channel.answer(event, None);
-    }
-}
-
-/// Tells the guest an event. `of`: the guest whose output it is. Its own output is not told to it, because a program that logs
-/// what it reads would never end.
-pub fn event(line: &str, of: Option<&str>) {
-    // It is held while something is logged in this file only. Such a line is not told.
-    let Some(mut end) = END.try_lock() else { return };
-    if let Some(end) = &mut *end
-        && end.conversation.1
-        && of != Some(&*end.name)
-    {
-        end.channel.event(line, of.is_some());
-    }
-}
-
-/// Notes an event for which there was no memory.
-pub fn event_lost() {
-    if let Some(mut end) = END.try_lock()
-        && let Some(end) = &mut *end
-    {
-        end.channel.lost(0);
     }
 }
 

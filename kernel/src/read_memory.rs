@@ -68,30 +68,30 @@ pub fn received(line: &str) -> bool {
 }
 
 fn read(index: CoreIndex, address: u64) -> Option<u64> {
-    let core = cores::get(index)?;
-    ANSWERS[index].store(NONE, Ordering::SeqCst);
-    WANTED[index].store(address, Ordering::SeqCst);
+    let (core, wanted, answer) = (cores::get(index)?, WANTED.get(index)?, ANSWERS.get(index)?);
+    answer.store(NONE, Ordering::SeqCst);
+    wanted.store(address, Ordering::SeqCst);
     if index == cores::current_index() {
         serve(index);
     } else if !core.give(move |core| serve(core.index)) {
         // It has a job, and looks at its requests there.
         core.kick();
     }
-    let until = time::tsc() + time::micros(PATIENCE);
+    let until = time::tsc().saturating_add(time::micros(PATIENCE));
     while time::tsc() < until {
-        let answer = ANSWERS[index].load(Ordering::SeqCst);
-        if answer != NONE {
-            return Some(answer);
+        let byte = answer.load(Ordering::SeqCst);
+        if byte != NONE {
+            return Some(byte);
         }
         core::hint::spin_loop();
     }
-    WANTED[index].store(NOTHING, Ordering::SeqCst);
+    wanted.store(NOTHING, Ordering::SeqCst);
     None
 }
 
 /// Reads what this core, of that number, is asked to read.
 pub fn serve(index: CoreIndex) {
-    let Some(wanted) = WANTED.get(index) else { return };
+    let (Some(wanted), Some(place)) = (WANTED.get(index), ANSWERS.get(index)) else { return };
     if wanted.load(Ordering::Relaxed) == NOTHING {
         return;
     }
@@ -100,7 +100,7 @@ pub fn serve(index: CoreIndex) {
         // SAFETY: reads one byte. If it is not mapped, `leave` ends the routine. Reading memory has no effect. Nobody asks for
         // registers of devices.
         let answer = unsafe { read_memory_byte(address) };
-        ANSWERS[index].store(answer, Ordering::SeqCst);
+        place.store(answer, Ordering::SeqCst);
     }
 }
 

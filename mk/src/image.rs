@@ -13,7 +13,7 @@ use scenarios::setup::{Content, Module, Setup};
 
 use crate::management::Secrets;
 use crate::outcome::Outcome;
-use crate::{disk, fetch, guest_tools, management, paths, pvh, tools, two_guests, ui, vmlinux};
+use crate::{disk, fetch, guest_tools, linux_program, management, paths, pvh, tools, two_guests, ui, vmlinux};
 
 pub const TARGET: &str = "x86_64-unknown-none";
 /// Profiles of Cargo.toml. The second one checks arithmetic for overflows, and assertions.
@@ -69,7 +69,7 @@ pub fn parts() -> Result<&'static Parts> {
     let kernel = kernel("sidecore", &[], RELEASE)?;
     let folder = paths::runs().join("parts");
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
-    let udp_rr = build_for_linux("udp-rr")?;
+    let udp_rr = linux_program::build("udp-rr")?;
     let image = |name: &str, content| -> Result<PathBuf> {
         let path = folder.join(name);
         fs::write(&path, initramfs::build(&tree, &guest, &[&udp_rr], content)?)?;
@@ -129,30 +129,6 @@ fn build(package: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
         bail!("{package} does not build; the compiler's words are above");
     }
     Ok(target.join(TARGET).join(profile).join(package))
-}
-
-/// Builds a program for a Linux guest, linked statically, because a guest does not have this machine's libraries.
-pub fn build_for_linux(package: &str) -> Result<PathBuf> {
-    const HOST: &str = "x86_64-unknown-linux-gnu";
-    let target = paths::target();
-    let folder = target.display().to_string();
-    let cargo = [
-        "rustc",
-        "--quiet",
-        "--release",
-        "--package",
-        package,
-        "--bin",
-        package,
-        "--target",
-        HOST,
-        "--target-dir",
-        &folder,
-    ];
-    if !tools::cargo(&[&cargo[..], &["--", "-Ctarget-feature=+crt-static", "-Cstrip=symbols"]].concat(), &[])? {
-        bail!("{package} does not build; the compiler's words are above");
-    }
-    Ok(target.join(HOST).join("release").join(package))
 }
 
 /// Finds the kernel among the files of its package.

@@ -20,6 +20,7 @@ mod fuzz;
 mod guest_tools;
 mod image;
 mod imports;
+mod linux_program;
 mod management;
 mod outcome;
 mod paths;

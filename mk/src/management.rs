@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use scenarios::cpio::Archive;
 use scenarios::initramfs::{self, GUEST_MODULES};
 
-use crate::{fetch, image, paths};
+use crate::{fetch, linux_program, paths};
 
 /// Programs of OpenSSH. sshd starts the two beside it for each connection.
 const PROGRAMS: [&str; 4] =
@@ -38,7 +38,7 @@ pub struct Secrets {
 pub fn build(secrets: &Secrets, place: &Path) -> Result<()> {
     fetch::ensure(false)?;
     fetch::ensure_ssh()?;
-    let agent = image::build_for_linux("sidecore-agent")?;
+    let agent = linux_program::build("sidecore-agent")?;
     let (tree, ssh) = (paths::tree(), paths::ssh());
     let mut archive = Archive::new();
     for path in [

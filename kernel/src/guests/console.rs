@@ -11,7 +11,7 @@
 //! console device makes its guest wait, and the queue of the UART fills up. What does not fit there is dropped and counted.
 //! While the guest is attached, or if nobody takes what COM2 has, lines are dropped and counted instead.
 
-use crate::{console, management};
+use crate::{channel, console};
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
 use control::{Event, Loss, NoMemory, Pause};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -222,7 +222,7 @@ impl Reader {
         if told {
             self.untold = Loss::default();
             if console::send_guest(&event) {
-                management::event(&event, Some(name));
+                channel::event(&event, Some(name));
                 return Ok(());
             }
         }
@@ -230,7 +230,7 @@ impl Reader {
         if how == Drain::Detached && console::room_com2().is_some() {
             return Err(event);
         }
-        management::event(&event, Some(name));
+        channel::event(&event, Some(name));
         self.untold.add(event.len());
         self.dropped = self.dropped.saturating_add(1);
         Ok(())

@@ -22,6 +22,6 @@ pub const JOBS_BYTES: usize = 32 << 10;
 /// command, is refused if they are not there.
 /// `management`: there is a management guest.
 pub const fn heap(guests: usize, management: bool) -> usize {
-    let channel = if management { crate::management::HEAP_BYTES } else { 0 };
+    let channel = if management { crate::channel::HEAP_BYTES } else { 0 };
     guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES).saturating_add(channel)
 }

@@ -14,7 +14,7 @@ use scenarios::platform::Platform;
 use super::nic::{self, Device};
 use super::process::SocketPath;
 use super::qemu::{self, accept};
-use crate::{image, paths};
+use crate::{image, linux_program, paths};
 
 /// Files that all machines share.
 struct Files {
@@ -29,7 +29,7 @@ fn files() -> Result<&'static Files> {
         return Ok(files);
     }
     let initrd = paths::runs().join("parts/initrd-nic");
-    let malformed = image::build_for_linux("malformed")?;
+    let malformed = linux_program::build("malformed")?;
     let content = initramfs::build(&paths::tree(), &paths::full_kernel(), &[&malformed], initramfs::Content::Nic)?;
     fs::write(&initrd, content)?;
     let files = Files { kernel: image::kernel_of(&paths::full_kernel())?, initrd };

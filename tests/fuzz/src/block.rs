@@ -7,6 +7,7 @@
 //! Beneath are RAM disks and a storage that completes late (`late.rs`), or NVMe namespaces and virtio disks (`disks.rs`).
 
 mod disks;
+mod places;
 mod virtio_device;
 
 use std::cell::RefCell;
@@ -35,10 +36,8 @@ use crate::late::{BLOCK_BYTES, Late};
 use crate::orderly::{self, Orderly};
 use crate::play;
 use disks::{Disks, Kind, Machine};
+use places::{HOSTILE, ORDERLY};
 
-/// Slots of the two devices, and volumes of the storage that completes late.
-const HOSTILE: usize = 0;
-const ORDERLY: usize = 1;
 /// Blocks of the hostile guest's overlay, and bytes of the base beneath it: more than is moved in one turn.
 const OVERLAY_BLOCKS: usize = 4;
 const BASE: usize = (700 << 10) - 100;
@@ -152,7 +151,7 @@ impl World {
             None => memory::guest::testing::memory(0, MEMORY),
         });
         let [of_hostile, of_orderly] = memories;
-        let discard = kind.map_or((1, 0), |kind| (kind.discard_unit(), disks::DISCARDED));
+        let discard = kind.map_or((1, 0), |kind| (kind.discard_unit(), places::DISCARDED));
         let control = Box::leak(Box::new(Control::new()));
         let interrupts: &Recorder = Box::leak(Box::default());
         Self {

@@ -21,8 +21,8 @@ use virtio::testing::MEMORY;
 use virtio_blk::VirtioBlk;
 use virtio_drivers::transport::DeviceStatus;
 
+use super::places::{BEFORE, BEHIND, DISK, HOSTILE, NOBODYS, ORDERLY};
 use super::virtio_device::{Device, Lot, Pages};
-use super::{HOSTILE, ORDERLY};
 use crate::input::Input;
 use crate::orderly::SECTORS;
 
@@ -32,17 +32,8 @@ pub type Disks = Emulate<Parts<Pair<Nvme<Port, Reach>, VirtioDisks<Pages, Virtio
 /// A guest's volume.
 pub type Volume = Emulated<Part<Either<Namespace, VirtioDisk>>>;
 
-/// Sectors before the part of the orderly guest, and behind it.
-const BEFORE: u64 = 64;
-const BEHIND: u64 = 64;
 /// Sectors between that part and the hostile guest's part of the same disk.
 const BETWEEN: u64 = 16;
-/// Bytes of each disk.
-pub const DISK: usize = (BEFORE + SECTORS + BEHIND) as usize * 512;
-/// What is in the blocks of nobody.
-pub const NOBODYS: u8 = 0x5c;
-/// What a discard leaves in the blocks of these disks.
-pub const DISCARDED: u8 = 0xde;
 /// Most bytes of a request of the NVMe driver. The orderly guest's are shorter.
 const MAX_BYTES: u32 = 16 << 10;
 /// Microseconds that pass at a time while something has to end.

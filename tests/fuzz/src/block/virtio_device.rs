@@ -10,7 +10,7 @@ use virtio_blk::{Features, Hal};
 use virtio_drivers::transport::DeviceStatus;
 use virtio_drivers::{BufferDirection, PAGE_SIZE, PhysAddr};
 
-use super::disks::{DISCARDED, DISK, NOBODYS};
+use super::places::{DISCARDED, DISK, NOBODYS};
 
 /// Sectors of a discard, and of a request to write zeroes, at most.
 const MOST: u32 = 256;

@@ -65,7 +65,7 @@ fn every_request_is_read_or_refused() {
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 26] = [
     "help",
     "list",
     "start a",

@@ -1,0 +1,50 @@
+//! What the control channel of the management guest keeps. Events go into it from everywhere, so it knows nothing of guests.
+//! `management.rs` serves it.
+
+use alloc::string::String;
+use control::{ANSWER, Caller, Channel, EVENTS};
+use spin::Mutex;
+
+/// Bytes of everybody's part of the heap that the channel keeps or may need.
+pub const HEAP_BYTES: usize = ANSWER + EVENTS + (16 << 10);
+
+/// The control core's end.
+pub struct End {
+    /// The lines in both directions.
+    pub channel: Channel,
+    /// Who is at the guest's end.
+    pub caller: Caller,
+    /// The guest's number.
+    pub guest: usize,
+    /// Its name.
+    pub name: String,
+    /// The guest's life and whether it had the port open, at the last look. Both begin a new conversation when they change.
+    pub conversation: (u64, bool),
+    /// Bytes that the guest may still send in this tick.
+    pub budget: usize,
+}
+
+/// `None`: no guest manages the machine. Only the control core uses it.
+pub static END: Mutex<Option<End>> = Mutex::new(None);
+
+/// Tells the guest an event. `of`: the guest whose output it is. Its own output is not told to it, because a program that logs
+/// what it reads would never end.
+pub fn event(line: &str, of: Option<&str>) {
+    // It is held while something is logged in this file only. Such a line is not told.
+    let Some(mut end) = END.try_lock() else { return };
+    if let Some(end) = &mut *end
+        && end.conversation.1
+        && of != Some(&*end.name)
+    {
+        end.channel.event(line, of.is_some());
+    }
+}
+
+/// Notes an event for which there was no memory.
+pub fn event_lost() {
+    if let Some(mut end) = END.try_lock()
+        && let Some(end) = &mut *end
+    {
+        end.channel.lost(0);
+    }
+}
