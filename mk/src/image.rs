@@ -193,7 +193,8 @@ pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
         }
         Content::Management { keys, host_key } => {
             let path = folder.join(name);
-            management::build(&Secrets { keys: keys.clone(), host_key: host_key.clone() }, &path)?;
+            let secrets = Secrets { keys: keys.clone(), host_key: host_key.clone() };
+            management::build(&secrets, &linux_program::build("sidecore-agent")?, &path)?;
             path
         }
         Content::Initrd => parts.initrd.clone(),

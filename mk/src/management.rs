@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use scenarios::cpio::Archive;
 use scenarios::initramfs::{self, GUEST_MODULES};
 
-use crate::{fetch, linux_program, paths};
+use crate::{fetch, paths};
 
 /// Programs of OpenSSH. sshd starts the two beside it for each connection.
 const PROGRAMS: [&str; 4] =
@@ -34,11 +34,10 @@ pub struct Secrets {
     pub host_key: Option<String>,
 }
 
-/// Builds the RAM disk at `place`.
-pub fn build(secrets: &Secrets, place: &Path) -> Result<()> {
+/// Builds the RAM disk at `place`. `agent`: the program, linked statically.
+pub fn build(secrets: &Secrets, agent: &Path, place: &Path) -> Result<()> {
     fetch::ensure(false)?;
     fetch::ensure_ssh()?;
-    let agent = linux_program::build("sidecore-agent")?;
     let (tree, ssh) = (paths::tree(), paths::ssh());
     let mut archive = Archive::new();
     for path in [
@@ -74,7 +73,7 @@ pub fn build(secrets: &Secrets, place: &Path) -> Result<()> {
     }
     initramfs::add_modules(&mut archive, &paths::guest_kernel(), &GUEST_MODULES, "list")?;
     initramfs::add_programs(&mut archive, &ssh, &PROGRAMS)?;
-    archive.file("usr/bin/sidecore-agent", 0o755, &read(&agent)?);
+    archive.file("usr/bin/sidecore-agent", 0o755, &read(agent)?);
     fs::write(place, archive.finish()).with_context(|| format!("cannot write {}", place.display()))
 }
 

@@ -2,6 +2,7 @@
 
 mod block;
 mod guest;
+mod management;
 mod module;
 mod name;
 mod rules;
@@ -20,7 +21,6 @@ use toml::de::DeTable;
 use self::stage::Stages;
 use crate::config::{Config, Control, Engine, Scheduling, Smt};
 use crate::limits::{MAX_ENGINES, MAX_FILE, MAX_GUESTS, MAX_UPLINKS};
-use crate::management;
 use crate::mistake::{Mistake, Place, Source};
 use crate::rules::{Identity, Rules};
 use crate::section::Section;
