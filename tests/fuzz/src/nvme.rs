@@ -336,3 +336,15 @@ pub fn run(bytes: &[u8]) {
 }
 
 crate::planted::tests!(every_request_is_answered_once_by_a_hostile_device, 128, 1..1000);
+
+#[cfg(test)]
+mod found {
+    /// Two events of the model come while the driver has no request for events outstanding. The model lost one of them: the one
+    /// that tells of the namespaces.
+    #[test]
+    fn an_event_waits_until_the_driver_asks_for_it() {
+        super::run(
+            b"\x47\x47\0\0\x01\x20\x45\x6f\x47\xff\xff\xff\xff\x44\x1e\x2c\xff\xff\xc3\xd4\xff\xff\0\0\0\0\x24\xff\xff\xff\xff\x24;;;;;;;;n;",
+        );
+    }
+}

@@ -298,10 +298,12 @@ impl Model {
             while let Some(command) = self.fetch(0) {
                 self.admin(&command);
             }
-            while let (true, Some(event)) = (!self.event_requests.is_empty(), self.events.pop_front()) {
-                if let Some(cid) = self.event_requests.pop_front() {
-                    self.complete(0, cid, event, 0);
-                }
+            // An event for which there is no request waits for one.
+            while !self.events.is_empty()
+                && let Some(cid) = self.event_requests.pop_front()
+                && let Some(event) = self.events.pop_front()
+            {
+                self.complete(0, cid, event, 0);
             }
         }
         let queues: Vec<u16> = self.submissions.keys().copied().filter(|id| *id != 0).collect();
