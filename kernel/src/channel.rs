@@ -18,8 +18,9 @@ pub struct End {
     pub guest: usize,
     /// Its name.
     pub name: String,
-    /// The guest's life and whether it had the port open, at the last look. Both begin a new conversation when they change.
-    pub conversation: (u64, bool),
+    /// The guest's life, and which of its openings of the port was the present one at the last look. `None`: the guest had
+    /// it closed. A new conversation begins when one of them changes.
+    pub conversation: (u64, Option<u64>),
     /// Bytes that the guest may still send in this tick.
     pub budget: usize,
 }
@@ -33,7 +34,7 @@ pub fn event(line: &str, of: Option<&str>) {
     // It is held while something is logged in this file only. Such a line is not told.
     let Some(mut end) = END.try_lock() else { return };
     if let Some(end) = &mut *end
-        && end.conversation.1
+        && end.conversation.1.is_some()
         && of != Some(&*end.name)
     {
         end.channel.event(line, of.is_some());

@@ -29,7 +29,7 @@ pub fn start(config: &Config) {
         caller: Caller::named(Way::Channel, "", management.allow),
         guest,
         name: management.guest.clone(),
-        conversation: (0, false),
+        conversation: (0, None),
         budget: 0,
     });
 }
@@ -43,7 +43,7 @@ pub fn caller() -> Option<Caller> {
 pub fn tick(guests: &Guests) {
     if let Some(end) = &mut *END.lock() {
         end.budget = READ_BYTES;
-        let now = guests.control_port(end.guest).map_or((0, false), |port| (port.life, port.is_guest_open()));
+        let now = guests.control_port(end.guest).map_or((0, None), |port| (port.life, port.guest_opening()));
         if now != end.conversation {
             end.conversation = now;
             end.channel.restart();
@@ -78,7 +78,7 @@ pub fn answer_line(event: Result<Event, NoMemory>) {
 impl End {
     /// Gives the guest what waits, as much as its port has room for.
     fn pump(&mut self, guests: &Guests) {
-        if let Some(port) = guests.control_port(self.guest).filter(|_| self.conversation.1) {
+        if let Some(port) = guests.control_port(self.guest).filter(|_| self.conversation.1.is_some()) {
             let sent = self.channel.pump(TICK_BYTES, |bytes| port.write(bytes));
             if sent > 0 {
                 port.ring();

@@ -1,7 +1,7 @@
 //! Counters of a port and of a console device, besides those that every device has.
 
 virtio::counters! {
-    /// Bytes of one port. Only the engine's core writes these counters.
+    /// Bytes and openings of one port. Only the engine's core writes these counters.
     PortCounters {
         /// Bytes that the guest sent and the control core gets.
         output_bytes,
@@ -13,6 +13,8 @@ virtio::counters! {
         input_bytes,
         /// Times output had to wait because its ring was full.
         waits,
+        /// Times that the guest has opened the port while it was closed. A restart of the guest does not set it back.
+        openings,
     }
 }
 

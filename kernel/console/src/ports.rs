@@ -36,7 +36,7 @@ pub struct Port {
     host_open: AtomicBool,
     /// What the guest's driver has done: [`READY`], [`OPEN`], [`SPOKE`]. The engine's core writes it.
     driver: AtomicU8,
-    /// Its bytes.
+    /// Its bytes and openings.
     pub counters: PortCounters,
 }
 
@@ -87,6 +87,16 @@ impl Port {
         self.driver() & OPEN != 0
     }
 
+    /// Which opening of the port by the guest is the present one: 1 for the first since the machine started. `None`: the
+    /// guest has it closed. Two looks that give the same number see one opening, however much time was between them: a
+    /// guest that has closed the port and opened it again meanwhile has another number.
+    #[must_use]
+    pub fn guest_opening(&self) -> Option<u64> {
+        // Acquire: whoever sees the port open by an opening also sees its count, which was written before.
+        let is_open = self.driver.load(Ordering::Acquire) & OPEN != 0;
+        is_open.then(|| self.counters.openings.get())
+    }
+
     /// Whether the guest uses it: it has it open, and has sent something since its driver started. Linux opens the
     /// console as soon as its driver is loaded, even if no program and no log uses it.
     #[must_use]
@@ -98,10 +108,16 @@ impl Port {
         self.driver.load(Ordering::Relaxed)
     }
 
-    /// Sets bits, or clears them if not `on`. Only the engine's core calls it while a device is attached.
+    /// Sets bits, or clears them if not `on`. Counts the opening if the port was closed and [`OPEN`] is set. Only the
+    /// engine's core calls it while a device is attached.
     pub(crate) fn set_driver(&self, bits: u8, on: bool) {
-        let driver = self.driver();
-        self.driver.store(if on { driver | bits } else { driver & !bits }, Ordering::Relaxed);
+        let before = self.driver();
+        let after = if on { before | bits } else { before & !bits };
+        if after & !before & OPEN != 0 {
+            self.counters.openings.add(1);
+        }
+        // Release: see `guest_opening`.
+        self.driver.store(after, Ordering::Release);
     }
 }
 

@@ -365,6 +365,13 @@ pub struct Engine {
     pub busy_cycles: u64,
     /// TSC cycles of idle turns.
     pub idle_cycles: u64,
+    /// The busy part of its time in the last second, in thousandths, see [`Utilisation`](crate::Utilisation). Absent if no turn
+    /// ended in it, and in the first second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_permille_second: Option<u64>,
+    /// The same of the last minute, and in the first minute of the time so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_permille_minute: Option<u64>,
     /// Turns that took so long that a guest's timer may have been late.
     pub long_turns: u64,
     /// What was counted while it was watched (`watch on`). Absent if it was never watched.

@@ -43,6 +43,7 @@ mod top;
 pub mod trace;
 mod turns;
 mod unknown;
+mod utilisation;
 mod view;
 
 use alloc::borrow::Cow;
@@ -72,6 +73,7 @@ pub use shown::Joined;
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};
+pub use utilisation::Utilisation;
 pub use view::View;
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.

@@ -259,22 +259,26 @@ fn consoles(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     out.write_char('\n')
 }
 
+/// Writes the engines. "busy" is the busy part of an engine's time since the start, and then of the last second and minute.
 fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    let share = |permille: Option<u64>| permille.map_or(Text("-"), |permille| Thousandths(permille.into()));
     let rows = counters.engines.iter().map(|engine| {
         let cycles = engine.busy_cycles.saturating_add(engine.idle_cycles);
         // In tenths of a percent, through u128 because the product does not fit.
         let busy = (u128::from(engine.busy_cycles) * 1000).checked_div(u128::from(cycles)).unwrap_or(0);
         [
             Number(engine.core),
+            Thousandths(busy),
+            share(engine.busy_permille_second),
+            share(engine.busy_permille_minute),
             Number(engine.busy_turns),
             Number(engine.idle_turns),
-            Thousandths(busy),
             Number(engine.busy_cycles.checked_div(engine.busy_turns).unwrap_or(0)),
             Number(engine.long_turns),
         ]
     });
-    let head = ["engine core", "busy turns", "idle turns", "busy", "cycles/busy turn", "long turns"];
-    table(head, "rrrrrr", 1, rows, out)?;
+    let head = ["core", "busy", "1 s", "60 s", "busy turns", "idle turns", "cycles/busy", "long turns"];
+    table(head, "rrrrrrrr", 1, rows, out)?;
     watched(counters, out)?;
     shares(counters, out)?;
     uplinks(counters, out)

@@ -18,7 +18,7 @@ use crate::{
     maps, options, report,
     uplink::{ConfiguredUplink, KnownUplink},
 };
-use ::control::NoMemory;
+use ::control::{NoMemory, Utilisation};
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::Scheduling;
@@ -99,6 +99,8 @@ pub struct Engine {
     targets: Targets,
     /// Rung for console devices that have input, or whose ports were opened or closed.
     console_bell: Bell,
+    /// How busy it is. Only the control core uses it.
+    utilisation: Mutex<Utilisation>,
     uplinks: Vec<KnownUplink>,
     copier: Copier,
     /// Its loop until its core has it. If it shares the control core, the loop stays here and the control core runs the
@@ -121,6 +123,7 @@ impl Engine {
             observer: Watcher::new(setup.core.map_or(0, |core| core.index)),
             targets: Targets::new(),
             console_bell: Bell::new(),
+            utilisation: Mutex::new(Utilisation::new(time::rates().tsc)),
             uplinks: known,
             copier,
             io_loop: Mutex::new(None),
@@ -202,7 +205,8 @@ impl Engine {
         true
     }
 
-    /// Takes its answer if there is one, and gives it the next command. Called once a tick. It waits for nothing: an engine
+    /// Takes its answer if there is one, and gives it the next command. Reads once a second how busy it was. Called once a tick. It
+    /// waits for nothing: an engine
     /// answers after a turn or two, and what a disk still holds is asked for again.
     #[expect(
         clippy::result_large_err,
@@ -221,6 +225,9 @@ impl Engine {
             })
         };
         self.asks.lock().step(reply, |command| self.control.submit(command));
+        let counters = &self.control.counters;
+        let cycles = || (counters.busy_cycles.get(), counters.idle_cycles.get());
+        self.utilisation.lock().tick(time::tsc(), cycles);
     }
 
     /// Asks it to attach a device. [`Engine::answer`] has the answer later.
@@ -292,6 +299,7 @@ impl Engine {
     /// There is no memory for them.
     pub fn counters(&self) -> Result<control::Engine, NoMemory> {
         let c = &self.control.counters;
+        let utilisation = self.utilisation.lock();
         Ok(control::Engine {
             id: self.id as u64,
             core: self.core as u64,
@@ -300,6 +308,8 @@ impl Engine {
             idle_turns: c.idle_turns.get(),
             busy_cycles: c.busy_cycles.get(),
             idle_cycles: c.idle_cycles.get(),
+            busy_permille_second: utilisation.second(),
+            busy_permille_minute: utilisation.minute(),
             long_turns: c.long_turns.get(),
             watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,

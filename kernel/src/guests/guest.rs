@@ -707,9 +707,9 @@ pub struct ControlPort<'a> {
 }
 
 impl ControlPort<'_> {
-    /// Whether the guest has it open.
-    pub fn is_guest_open(&self) -> bool {
-        self.ports.is_guest_open(self.number)
+    /// Which of the guest's openings of the port is the present one. `None`: the guest has it closed.
+    pub fn guest_opening(&self) -> Option<u64> {
+        self.ports.guest_opening(self.number)
     }
 
     /// Takes bytes that the guest has sent. Returns how many.

@@ -77,9 +77,9 @@ impl ConsolePorts {
         open.map(|(n, port)| (n, port.name())).filter(|(_, name)| !is_reserved_port(name))
     }
 
-    /// Whether the guest has a port open.
-    pub fn is_guest_open(&self, number: usize) -> bool {
-        self.ports.get(number).is_some_and(Port::is_guest_open)
+    /// Which opening of a port by the guest is the present one, see [`Port::guest_opening`].
+    pub fn guest_opening(&self, number: usize) -> Option<u64> {
+        self.ports.get(number).and_then(Port::guest_opening)
     }
 
     /// Opens or closes a named port on this side. Ring the engine afterwards.

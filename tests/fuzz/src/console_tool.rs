@@ -40,7 +40,7 @@ const PIECES: [&str; 44] = [
     "],\"blocks\":[",
     "{\"serial\":\"s\",\"size\":4096,\"interrupts\":1,\"kicks\":1,\"arms\":0,\"polls\":0,\"engine_cycles\":5,\"resets\":0,\"stale_tokens\":0,\"ring_errors\":0}",
     "{\"core\":1,\"busy_turns\":5,\"idle_turns\":6,\"busy_cycles\":7,\"idle_cycles\":8,\"long_turns\":0}",
-    "{\"core\":1,\"busy_turns\":9,\"idle_turns\":9,\"busy_cycles\":9,\"idle_cycles\":9,\"long_turns\":1,\"watched\":{\"visits\":[1,2],\"empty_visits\":3,\"longest_turn\":4,\"notified\":5,\"suppressed\":6}}",
+    "{\"core\":1,\"busy_turns\":9,\"idle_turns\":9,\"busy_cycles\":9,\"idle_cycles\":9,\"busy_permille_second\":1000,\"busy_permille_minute\":18446744073709551615,\"long_turns\":1,\"watched\":{\"visits\":[1,2],\"empty_visits\":3,\"longest_turn\":4,\"notified\":5,\"suppressed\":6}}",
     ",",
     "\n",
     "\"",

@@ -1,6 +1,6 @@
 //! Reset, detachment, a second life, and a device that is resumed.
 
-use super::support::{Bench, FORMS, OUTPUT};
+use super::support::{Bench, FORMS, Guest, OUTPUT};
 use crate::device::transmit_queue;
 use crate::message::event;
 use engine::control::{Command, Reply};
@@ -92,5 +92,64 @@ fn a_resumed_device_goes_on_and_its_driver_learns_what_was_opened_or_closed_mean
         bench.write(&mut guest, 0, b"me too");
         bench.turn();
         assert_eq!((guest.read(0), guest.input(0)), (b"still here".to_vec(), Some(b"me too".into())));
+    }
+}
+
+#[test]
+fn a_port_that_was_closed_and_opened_again_between_two_looks_has_another_opening() {
+    for features in FORMS {
+        let (mut bench, mut guest) = Bench::connected(features, &["a", "b"]);
+        let openings = |guest: &Guest| [0, 1, 2].map(|port| guest.port(port).guest_opening());
+        assert_eq!(openings(&guest), [Some(1); 3]);
+        // All messages are handled in one turn, so nobody can have seen the port closed.
+        guest.tell(1, event::PORT_OPEN, 0);
+        guest.tell(1, event::PORT_OPEN, 1);
+        bench.turn();
+        assert_eq!(openings(&guest), [Some(1), Some(2), Some(1)]);
+        // It is open already: a repeated message is no opening.
+        guest.tell(1, event::PORT_OPEN, 1);
+        guest.tell(1, event::PORT_READY, 1);
+        bench.turn();
+        assert_eq!(openings(&guest), [Some(1), Some(2), Some(1)]);
+        guest.tell(1, event::PORT_OPEN, 0);
+        bench.turn();
+        assert_eq!(openings(&guest), [Some(1), None, Some(1)]);
+        // The driver starts again without a reset of the device.
+        guest.tell(0, event::DEVICE_READY, 1);
+        (0..3).for_each(|port| guest.tell(port, event::PORT_READY, 1));
+        (1..3).for_each(|port| guest.tell(port, event::PORT_OPEN, 1));
+        bench.turn();
+        assert_eq!(openings(&guest), [None, Some(3), Some(2)]);
+    }
+}
+
+#[test]
+fn openings_are_counted_over_resets_detachments_and_lives() {
+    for features in FORMS {
+        let (mut bench, mut guest) = Bench::connected(features, &["a"]);
+        assert_eq!(guest.port(1).guest_opening(), Some(1));
+        guest.shared.request_reset();
+        bench.turn();
+        assert_eq!(guest.port(1).guest_opening(), None);
+        guest.start();
+        bench.turn();
+        bench.connect(&mut guest);
+        assert_eq!(guest.port(1).guest_opening(), Some(2));
+        let Reply::Detached(Some(state)) = bench.command(Command::Detach { slot: 3 }) else {
+            panic!("nothing is in flight")
+        };
+        // A device that is resumed has the port open as before: this is the same opening.
+        assert_eq!(bench.attach(&mut guest, Some(state)), Reply::Attached);
+        bench.turn();
+        assert_eq!(guest.port(1).guest_opening(), Some(2));
+        assert!(matches!(bench.command(Command::Detach { slot: 3 }), Reply::Detached(Some(_))));
+        guest.shared.restart();
+        guest.ports.restart();
+        assert_eq!(guest.port(1).guest_opening(), None);
+        guest.start();
+        assert_eq!(bench.attach(&mut guest, None), Reply::Attached);
+        bench.turn();
+        bench.connect(&mut guest);
+        assert_eq!(guest.port(1).guest_opening(), Some(3));
     }
 }

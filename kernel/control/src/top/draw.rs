@@ -97,8 +97,9 @@ fn header(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, frozen: bool) {
 }
 
 fn machine(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, selected: usize) {
-    let columns = [("engine", 0, 6), ("core", 7, 4), ("busy %", 12, 6), ("busy turns/s", 42, 12)];
-    for (name, column, width) in columns.into_iter().chain([("idle turns/s", 55, 12), ("long/s", 68, 6)]) {
+    let shares = [("engine", 0, 6), ("core", 7, 4), ("busy %", 12, 6), ("60 s %", 19, 6)];
+    let turns = [("busy turns/s", 48, 12), ("idle turns/s", 61, 12), ("long/s", 74, 6)];
+    for (name, column, width) in shares.into_iter().chain(turns) {
         frame.put(2, column, width, Right, Bold, name);
     }
     let mut row = 3_usize;
@@ -109,10 +110,14 @@ fn machine(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, selected: usize) {
         frame.put(row, 12, 6, Right, Plain, Percent(rate.busy));
         let filled = rate.busy.saturating_mul(BAR).saturating_add(500) / 1000;
         let bar = fmt::from_fn(|f| (0..BAR).try_for_each(|n| f.write_str(if n < filled { "#" } else { "." })));
-        frame.put(row, 20, BAR as usize, Left, Plain, bar);
-        frame.put(row, 42, 12, Right, Plain, Short(rate.busy_turns));
-        frame.put(row, 55, 12, Right, Plain, Short(rate.idle_turns));
-        frame.put(row, 68, 6, Right, Plain, Short(rate.long_turns));
+        match engine.busy_permille_minute {
+            Some(busy) => frame.put(row, 19, 6, Right, Plain, Percent(busy)),
+            None => frame.put(row, 19, 6, Right, Plain, "-"),
+        }
+        frame.put(row, 27, BAR as usize, Left, Plain, bar);
+        frame.put(row, 48, 12, Right, Plain, Short(rate.busy_turns));
+        frame.put(row, 61, 12, Right, Plain, Short(rate.idle_turns));
+        frame.put(row, 74, 6, Right, Plain, Short(rate.long_turns));
         row = row.saturating_add(1);
     }
     row = row.saturating_add(1);

@@ -79,6 +79,7 @@ impl Load {
             let busy = self.number(HZ);
             engine.busy_cycles += busy;
             engine.idle_cycles += HZ - busy;
+            engine.busy_permille_minute = Some(self.number(1001));
             engine.busy_turns += self.number(300_000);
             engine.idle_turns += self.number(3_000_000);
             engine.long_turns += self.number(100);
@@ -195,6 +196,7 @@ fn the_largest_numbers_fit_and_the_picture_stays_within_its_bytes() {
     }
     for engine in &mut largest.engines {
         (engine.busy_cycles, engine.idle_cycles, engine.busy_turns) = (u64::MAX, u64::MAX, u64::MAX);
+        engine.busy_permille_minute = Some(u64::MAX);
     }
     assert!(screen.read(largest) <= MOST);
     assert!(screen.line("a-guest-with").starts_with("a-guest-with.. detaching"), "{}", screen.text());
@@ -206,6 +208,7 @@ fn the_picture_shows_what_happens_in_a_second() {
     screen.read(load.idle());
     let mut next = load.idle();
     next.engines[0].busy_cycles += HZ;
+    next.engines[0].busy_permille_minute = Some(875);
     let guest = &mut next.guests[2];
     guest.vcpus[0].exits[1].count += 1234;
     guest.vcpus[1].exits[1].count += 1000;
@@ -218,7 +221,9 @@ fn the_picture_shows_what_happens_in_a_second() {
     guest.blocks[0].counts[1].count += 42;
     screen.read(next);
     let engine: Vec<_> = screen.line("0    1").split_whitespace().map(str::to_owned).collect();
-    assert_eq!(engine, ["0", "1", "50.0", "##########..........", "0", "1000K", "0"]);
+    assert_eq!(engine, ["0", "1", "50.0", "87.5", "##########..........", "0", "1000K", "0"]);
+    let engine: Vec<_> = screen.line("1    2").split_whitespace().map(str::to_owned).collect();
+    assert_eq!(engine, ["1", "2", "0.0", "-", "....................", "0", "1000K", "0"]);
     let line = screen.line("guest-3");
     let fields: Vec<_> = line.split_whitespace().collect();
     assert_eq!(fields, ["guest-3", "running", "2244", "msr-write", "25.0", "250K", "77", "3", "42"]);

@@ -95,6 +95,7 @@ fn table() -> Table {
             number("node", "node", 3),
             number("busy", "busy", 0),
             words("bar", "", 1),
+            number("busy_minute", "60 s", 1),
             number("turns_per_second", "turns/s", 0),
             number("busy_turns_per_second", "busy/s", 1),
             number("cycles_per_busy_turn", "cyc/busy", 2),
@@ -126,6 +127,7 @@ fn row(pair: &Pair<'_>, engine: &Engine) -> Row {
             Value::Number(engine.node.map(|node| node as f64)),
             Value::Share(busy),
             Value::Bar(busy),
+            Value::Share(engine.busy_permille_minute.map(|permille| permille as f64 / 1000.0)),
             busy_turns.zip(idle_turns).map(|(busy, idle)| busy + idle).into(),
             busy_turns.into(),
             each(busy_cycles, busy_turns).into(),
@@ -242,7 +244,22 @@ fn how(requests: Option<f64>, kicks: Option<f64>, changed: Option<f64>) -> &'sta
 
 #[cfg(test)]
 mod tests {
-    use super::{batch, how};
+    use super::{batch, how, sheet};
+    use crate::rates::Pair;
+    use crate::sheet::Value;
+    use control::{Counters, Engine};
+
+    #[test]
+    fn the_minute_is_the_machines_own_and_unknown_on_one_that_does_not_tell_it() {
+        let minutes = [Some(642), None, Some(u64::MAX)];
+        let engine = |(id, busy_permille_minute)| Engine { id, busy_permille_minute, ..Engine::default() };
+        let now = Counters { engines: (0..).zip(minutes).map(engine).collect(), ..Counters::default() };
+        let main = sheet(&Pair::new(&now, None)).main;
+        let column = main.columns.iter().position(|column| column.key == "busy_minute").unwrap();
+        let shown: Vec<_> = main.rows.iter().map(|row| row.cells[column].shown()).collect();
+        assert_eq!(shown[..2], ["64.2 %", "-"]);
+        assert_eq!(shown[2], Value::Share(Some(u64::MAX as f64 / 1000.0)).shown());
+    }
 
     #[test]
     fn batches_are_named_by_their_bounds() {
