@@ -201,7 +201,10 @@ impl Channel {
     /// Gives up to `budget` bytes to the guest: answers first, but never into the middle of an event. `write` gets some bytes
     /// and returns how many the port has taken. Returns how many it took in all.
     pub fn pump(&mut self, mut budget: usize, mut write: impl FnMut(&[u8]) -> usize) -> usize {
-        self.tell();
+        // Otherwise it is told before the next event that fits: so what is told takes no more room than the events do.
+        if self.events.is_empty() {
+            self.tell();
+        }
         let mut sent = 0_usize;
         while budget > 0 {
             let queue = match self.within {
@@ -214,9 +217,11 @@ impl Channel {
                 Queue::Events => &mut self.events,
             };
             let (chunk, _) = from.as_slices();
+            // No further than the budget: the line may be long, and the guest may take a byte at a time.
+            let chunk = chunk.get(..budget.min(chunk.len())).unwrap_or_default();
             // Up to the end of a line: then the other queue may be next.
             let line = chunk.iter().position(|&byte| byte == b'\n').map_or(chunk.len(), |end| end.saturating_add(1));
-            let chunk = chunk.get(..line.min(budget)).unwrap_or_default();
+            let chunk = chunk.get(..line).unwrap_or_default();
             let taken = write(chunk).min(chunk.len());
             let Some(&last) = chunk.get(..taken).and_then(<[u8]>::last) else { break };
             from.drain(..taken);
@@ -393,6 +398,30 @@ mod tests {
         assert!(before <= GUESTS);
         channel.event(&Event::done(None).to_line().unwrap(), false);
         assert!(channel.events.len() > before);
+    }
+
+    #[test]
+    fn a_flood_of_guests_that_nobody_reads_leaves_room_for_events_of_sidecore() {
+        let (mut channel, mut port) = (Channel::new(), Port::default());
+        let line = Event::Console { guest: "a".into(), line: "w".repeat(500) }.to_line().unwrap();
+        for _ in 0..2000 {
+            (0..4).for_each(|_| channel.event(&line, true));
+            tick(&mut channel, &mut port, 0);
+        }
+        let dropped = channel.counts().dropped;
+        channel.event(&Event::Log { level: crate::Level::Warn, text: "x".repeat(8 << 10) }.to_line().unwrap(), false);
+        assert_eq!(channel.counts().dropped, dropped, "an event of sidecore is not dropped");
+        port.room = usize::MAX;
+        channel.pump(usize::MAX, |bytes| port.write(bytes));
+        let told = port
+            .lines()
+            .iter()
+            .filter_map(|event| match event {
+                Event::Dropped { messages, bytes, .. } => Some((*messages, *bytes)),
+                _ => None,
+            })
+            .collect::<Vec<_>>();
+        assert_eq!(told, [(dropped.messages, dropped.bytes)], "told once, before that event");
     }
 
     proptest! {

@@ -12,6 +12,7 @@ pub mod apic;
 mod bench;
 pub mod block;
 pub mod bzimage;
+pub mod channel;
 pub mod commands;
 pub mod console;
 pub mod console_tool;

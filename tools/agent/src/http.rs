@@ -34,8 +34,17 @@ impl Response {
     }
 }
 
-/// Serves requests for good. `get` makes the response for a path.
-pub fn serve(listener: &TcpListener, get: impl Fn(&str) -> Response + Send + Sync + 'static) {
+/// A request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its path, without what follows `?`.
+    pub path: String,
+    /// Its headers `Accept`, with commas between them. Empty: there is none.
+    pub accept: String,
+}
+
+/// Serves requests for good. `get` makes the response.
+pub fn serve(listener: &TcpListener, get: impl Fn(&Request) -> Response + Send + Sync + 'static) {
     let (get, open) = (Arc::new(get), Arc::new(AtomicUsize::new(0)));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -55,9 +64,9 @@ pub fn serve(listener: &TcpListener, get: impl Fn(&str) -> Response + Send + Syn
     }
 }
 
-fn answer(mut stream: TcpStream, get: &dyn Fn(&str) -> Response) -> io::Result<()> {
+fn answer(mut stream: TcpStream, get: &dyn Fn(&Request) -> Response) -> io::Result<()> {
     stream.set_write_timeout(Some(TIME))?;
-    let response = read(&mut stream)?.map_or_else(|refused| refused, |path| get(&path));
+    let response = read(&mut stream)?.map_or_else(|refused| refused, |request| get(&request));
     let Response { status, content_type, body } = response;
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -67,8 +76,8 @@ fn answer(mut stream: TcpStream, get: &dyn Fn(&str) -> Response) -> io::Result<(
     stream.write_all(&body)
 }
 
-/// Reads a request. Returns its path, or the response if there is none to be served.
-fn read(stream: &mut TcpStream) -> io::Result<Result<String, Response>> {
+/// Reads a request. Returns it, or the response if there is none to be served.
+fn read(stream: &mut TcpStream) -> io::Result<Result<Request, Response>> {
     let (mut bytes, end) = (vec![0; HEAD], Instant::now() + TIME);
     let mut len = 0;
     loop {
@@ -81,14 +90,14 @@ fn read(stream: &mut TcpStream) -> io::Result<Result<String, Response>> {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             more => len += more,
         }
-        if let Some(result) = path(&bytes[..len]) {
+        if let Some(result) = parse(&bytes[..len]) {
             return Ok(result);
         }
     }
 }
 
-/// The path of a request. `None`: there is more to come.
-fn path(bytes: &[u8]) -> Option<Result<String, Response>> {
+/// What is asked for. `None`: there is more to come.
+fn parse(bytes: &[u8]) -> Option<Result<Request, Response>> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
@@ -99,7 +108,10 @@ fn path(bytes: &[u8]) -> Option<Result<String, Response>> {
         }
         Ok(httparse::Status::Complete(_)) => {
             let path = request.path.unwrap_or("/");
-            Some(Ok(path.split('?').next().unwrap_or(path).to_owned()))
+            let path = path.split('?').next().unwrap_or(path).to_owned();
+            let named = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
+            let values: Vec<_> = named.map(|header| String::from_utf8_lossy(header.value)).collect();
+            Some(Ok(Request { path, accept: values.join(",") }))
         }
     }
 }
@@ -112,9 +124,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let place = listener.local_addr().unwrap();
         thread::spawn(move || {
-            serve(&listener, |path| match path {
-                "/metrics" => Response::text("200 OK", "body"),
-                _ => Response::text("404 Not Found", path),
+            serve(&listener, |request| match request.path.as_str() {
+                "/metrics" => Response::text("200 OK", &format!("body{}", request.accept)),
+                other => Response::text("404 Not Found", other),
             });
         });
         let mut stream = TcpStream::connect(place).unwrap();
@@ -129,6 +141,12 @@ mod tests {
         let answer = ask(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nbody"), "{answer}");
         assert!(ask(b"GET /other HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn all_accept_headers_are_read() {
+        let answer = ask(b"GET /metrics HTTP/1.1\r\naccept: a/b;q=0.5\r\nHost: x\r\nACCEPT: c/d\r\n\r\n");
+        assert!(answer.ends_with("\r\n\r\nbodya/b;q=0.5,c/d"), "{answer}");
     }
 
     #[test]

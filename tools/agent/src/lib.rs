@@ -12,6 +12,7 @@
 
 pub mod broker;
 pub mod client;
+pub mod exposition;
 pub mod http;
 pub mod keys;
 pub mod lines;

@@ -1,20 +1,18 @@
-//! `metrics`: the counters in Prometheus' text format, version 0.0.4.
+//! `metrics`: the counters for Prometheus, as OpenMetrics 1.0 if the client accepts it, otherwise in the text format 0.0.4.
 //!
 //! Names are `sidecore_`, what is counted, its unit, and `_total` for what only grows. Times are seconds, sizes bytes. Names and
 //! labels do not change from one reading to the next, and their number does not grow with what guests do: a guest has at most
-//! [`MAX_GUEST_SERIES`] series, whatever devices it has, and an engine at most [`MAX_ENGINE_SERIES`]. Values are floating-point
-//! numbers, as in all of Prometheus: a count above 2^53 is rounded.
+//! [`MAX_GUEST_SERIES`] series, whatever devices it has, and an engine at most [`MAX_ENGINE_SERIES`]. Counts are written exactly;
+//! Prometheus itself rounds those above 2^53.
 
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use control::{Block, Command, Count, Counters, Event, GuestState, View};
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Encoder as _, TextEncoder};
 
 use crate::client::{Client, Failed};
+use crate::exposition::{Families, Format, Value};
 use crate::http::{self, Response};
 
 /// Most series of a guest.
@@ -42,60 +40,42 @@ const REASONS: [&str; 14] = [
     "deadline",
 ];
 
-/// Metric families in the making, by name.
-#[derive(Default)]
-struct Families(BTreeMap<&'static str, MetricFamily>);
+/// Causes of dropped packets. Each has a series.
+const DROP_CAUSES: [&str; 5] = ["no-buffer", "rules", "malformed", "no-destination", "other"];
 
-impl Families {
-    fn add(&mut self, name: &'static str, help: &str, labels: &[(&str, &str)], value: f64) {
-        let counts = name.ends_with("_total");
-        let family = self.0.entry(name).or_insert_with(|| {
-            let mut family = MetricFamily::default();
-            family.set_name(name.to_owned());
-            family.set_help(help.to_owned());
-            family.set_field_type(if counts { MetricType::COUNTER } else { MetricType::GAUGE });
-            family
-        });
-        let mut metric = Metric::default();
-        if counts {
-            let mut counter = Counter::default();
-            counter.set_value(value);
-            metric.set_counter(counter);
-        } else {
-            let mut gauge = Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
+/// The cause of drops that the hypervisor counts as `kind`.
+fn drop_cause(kind: &str) -> &'static str {
+    match kind {
+        "rx_no_buffer" => "no-buffer",
+        "tx_spoofed_mac" | "tx_spoofed_address" | "tx_vlan" | "tx_denied" | "tx_limited" | "tx_storm" | "rx_denied"
+        | "rx_limited" => "rules",
+        "tx_bad_length" | "tx_bad_header" | "tx_small_mss" | "tx_bad_source" | "tx_unreadable" | "rx_unreadable" => {
+            "malformed"
         }
-        metric.set_label(
-            labels
-                .iter()
-                .map(|(name, value)| {
-                    let mut pair = LabelPair::default();
-                    pair.set_name((*name).to_owned());
-                    pair.set_value((*value).to_owned());
-                    pair
-                })
-                .collect(),
-        );
-        family.mut_metric().push(metric);
+        "tx_no_destination" => "no-destination",
+        _ => "other",
     }
 }
 
-/// A count as a number of Prometheus.
-#[expect(clippy::cast_precision_loss, reason = "all numbers of Prometheus are of this type")]
-fn number(count: u64) -> f64 {
-    count as f64
+/// A count of cycles of that frequency as time.
+#[expect(clippy::cast_precision_loss, reason = "a time is not exact")]
+fn time(cycles: u64, hz: u64) -> Value {
+    Value::Seconds(cycles as f64 / hz.max(1) as f64)
 }
 
-fn sum(counts: impl IntoIterator<Item = u64>) -> f64 {
+fn number(count: u64) -> Value {
+    Value::Count(count)
+}
+
+fn sum(counts: impl IntoIterator<Item = u64>) -> Value {
     number(counts.into_iter().fold(0, u64::saturating_add))
 }
 
-/// Writes the counters in the text format.
+/// Writes the counters in a format.
 #[must_use]
-pub fn text(counters: &Counters) -> Vec<u8> {
+pub fn write(counters: &Counters, format: Format) -> String {
     let mut families = Families::default();
-    let seconds = |cycles: u64| number(cycles) / number(counters.tsc_hz.max(1));
+    let seconds = |cycles: u64| time(cycles, counters.tsc_hz);
     let add = &mut families;
     machine(counters, add);
     for guest in &counters.guests {
@@ -104,11 +84,7 @@ pub fn text(counters: &Counters) -> Vec<u8> {
     for engine in &counters.engines {
         one_engine(engine, &seconds, add);
     }
-    let mut out = Vec::new();
-    let all: Vec<MetricFamily> = families.0.into_values().collect();
-    // Writing to a vector does not fail, and no family is empty.
-    let _ = TextEncoder::new().encode(&all, &mut out);
-    out
+    families.encoded(format)
 }
 
 fn machine(counters: &Counters, add: &mut Families) {
@@ -117,7 +93,7 @@ fn machine(counters: &Counters, add: &mut Families) {
         "sidecore_uptime_seconds",
         "Time since the processor's time stamp counter began.",
         &[],
-        number(counters.tsc) / number(counters.tsc_hz.max(1)),
+        time(counters.tsc, counters.tsc_hz),
     );
     add.add("sidecore_memory_bytes", "Memory that the hypervisor keeps for itself.", &[], number(machine.memory));
     add.add("sidecore_heap_size_bytes", "Size of the hypervisor's heap.", &[], number(machine.heap.size));
@@ -146,7 +122,7 @@ fn machine(counters: &Counters, add: &mut Families) {
     }
 }
 
-fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> f64, add: &mut Families) {
+fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> Value, add: &mut Families) {
     let name: &str = &guest.name;
     let mut gauge = |metric, help, value| add.add(metric, help, &[("guest", name)], value);
     gauge(
@@ -180,9 +156,14 @@ fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> f64, add: &mut Fam
         add.add("sidecore_guest_network_packets_total", packets, &labels, count);
         add.add("sidecore_guest_network_bytes_total", bytes, &labels, size);
     }
+    let drops = |cause: &str| {
+        sum(ports().flat_map(|port| &port.drops).filter(|drop| drop_cause(&drop.kind) == cause).map(|drop| drop.count))
+    };
+    for cause in DROP_CAUSES {
+        let help = "Packets of the guest's ports that were dropped.";
+        add.add("sidecore_guest_network_drops_total", help, &[("guest", name), ("cause", cause)], drops(cause));
+    }
     let labels = [("guest", name)];
-    let drops = sum(ports().flat_map(|port| &port.drops).map(|drop| drop.count));
-    add.add("sidecore_guest_network_drops_total", "Packets of the guest's ports that were dropped.", &labels, drops);
     let interrupts = sum(ports().map(|port| port.interrupts));
     let help = "Completion interrupts of the guest's network devices.";
     add.add("sidecore_guest_network_interrupts_total", help, &labels, interrupts);
@@ -212,7 +193,7 @@ fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> f64, add: &mut Fam
     }
 }
 
-fn one_engine(engine: &control::Engine, seconds: &dyn Fn(u64) -> f64, add: &mut Families) {
+fn one_engine(engine: &control::Engine, seconds: &dyn Fn(u64) -> Value, add: &mut Families) {
     let id = engine.id.to_string();
     for (mode, turns, cycles) in
         [("busy", engine.busy_turns, engine.busy_cycles), ("idle", engine.idle_turns, engine.idle_cycles)]
@@ -241,9 +222,13 @@ fn one_engine(engine: &control::Engine, seconds: &dyn Fn(u64) -> f64, add: &mut 
 pub fn serve(socket: &Path, listen: &str) -> Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen at {listen}"))?;
     let socket = socket.to_owned();
-    http::serve(&listener, move |path| match path {
+    http::serve(&listener, move |request| match request.path.as_str() {
         "/metrics" => match counters(&socket) {
-            Ok(counters) => Response { status: "200 OK", content_type: prometheus::TEXT_FORMAT, body: text(&counters) },
+            Ok(counters) => {
+                let format = Format::accepted(&request.accept);
+                let body = write(&counters, format).into_bytes();
+                Response { status: "200 OK", content_type: format.content_type(), body }
+            }
             Err(why) => Response::text("503 Service Unavailable", &format!("{why}\n")),
         },
         "/healthz" => match version(&socket) {
@@ -270,98 +255,4 @@ fn version(socket: &Path) -> Result<String, Failed> {
 }
 
 #[cfg(test)]
-mod tests {
-    use control::{ExitCount, Port, Uplink, VcpuCounters};
-
-    use super::*;
-
-    fn guest(name: &str, devices: usize) -> control::Guest {
-        let exits = |reason: String| ExitCount { reason: reason.into(), count: 3, cycles: 1_000 };
-        let mut exits: Vec<ExitCount> = (0..50).map(|number| exits(format!("reason-{number}"))).collect();
-        exits.push(ExitCount { reason: "cpuid".into(), count: 7, cycles: 0 });
-        control::Guest {
-            name: name.into(),
-            state: GuestState::Running,
-            starts: 2,
-            memory: 64 << 20,
-            kept: 5,
-            vcpus: vec![VcpuCounters { core: 1, exits }; devices],
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
-            shadow_idt: vec![],
-            refusals: vec![],
-            ports: vec![Port { rx_packets: 10, ..Port::default() }; devices],
-            blocks: vec![Block::default(); devices],
-            entropy: vec![],
-            consoles: vec![],
-        }
-    }
-
-    fn reading() -> Counters {
-        let kinds = |n: usize| (0..n).map(|n| Count { kind: format!("kind{n}_bytes").into(), count: 1 }).collect();
-        let uplink =
-            |name: &str| Uplink { name: name.into(), device: String::new(), counts: kinds(90), stages: vec![] };
-        let engine = control::Engine {
-            busy_cycles: 5_000_000,
-            uplinks: ["a", "b", "c", "d"].map(uplink).into(),
-            ..control::Engine::default()
-        };
-        Counters {
-            tsc: 4_000_000_000,
-            tsc_hz: 2_000_000_000,
-            guests: vec![guest("a", 1), guest("x\"\\\n", 8)],
-            engines: vec![engine],
-            ..Counters::default()
-        }
-    }
-
-    fn lines(text: &[u8], label: &str) -> Vec<String> {
-        let text = std::str::from_utf8(text).unwrap();
-        text.lines().filter(|line| !line.starts_with('#') && line.contains(label)).map(String::from).collect()
-    }
-
-    #[test]
-    fn values_have_base_units_and_stable_names() {
-        let text = text(&reading());
-        for line in [
-            "sidecore_uptime_seconds 2",
-            "sidecore_guest_memory_bytes{guest=\"a\"} 67108864",
-            "sidecore_guest_exits_total{guest=\"a\",reason=\"cpuid\"} 7",
-            "sidecore_guest_exits_total{guest=\"a\",reason=\"other\"} 150",
-            "sidecore_guest_network_packets_total{guest=\"x\\\"\\\\\\n\",direction=\"rx\"} 80",
-            "sidecore_engine_seconds_total{engine=\"0\",mode=\"busy\"} 0.0025",
-        ] {
-            assert!(lines(&text, "").contains(&line.to_owned()), "{line}\n{}", String::from_utf8_lossy(&text));
-        }
-    }
-
-    #[test]
-    fn the_number_of_series_is_bounded_and_does_not_depend_on_devices() {
-        let text = text(&reading());
-        let (small, large) = (lines(&text, "guest=\"a\"").len(), lines(&text, "guest=\"x").len());
-        assert!(small == large && small <= MAX_GUEST_SERIES, "{small} {large}");
-        let engine = lines(&text, "engine=\"0\"").len();
-        assert!(engine <= MAX_ENGINE_SERIES && engine > 150, "{engine}");
-    }
-
-    #[test]
-    fn each_family_has_help_and_type_once() {
-        let text = String::from_utf8(text(&reading())).unwrap();
-        let mut families: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE "))
-            .map(|line| line.split(' ').next().unwrap())
-            .collect();
-        let all = families.len();
-        families.dedup();
-        assert_eq!(families.len(), all);
-        assert_eq!(text.lines().filter(|line| line.starts_with("# HELP ")).count(), all);
-    }
-
-    #[test]
-    fn a_frequency_of_nothing_divides_nothing() {
-        let text = text(&Counters::default());
-        assert!(lines(&text, "sidecore_uptime_seconds").concat().ends_with(" 0"));
-    }
-}
+mod tests;
