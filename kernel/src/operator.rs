@@ -133,7 +133,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
-        if self.trace.tick(management::trace_port(&self.guests)) {
+        if self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
         }
         console::pump();

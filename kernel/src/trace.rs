@@ -313,19 +313,19 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port`: the management
+    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the management
     /// guest's port, if the guest has it open, and the number of the guest's life. Returns whether sending to that port has
     /// ended. It also ends when the guest closes the port, or has another life.
-    pub fn tick(&mut self, port: Option<(u64, impl Sink)>) -> bool {
+    pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(u64, S)>) -> bool {
         let Some((saving, to)) = &mut self.saving else { return false };
         let (to, is_off) = (*to, ON.get().is_empty());
         let mut buffer = [0; BLOCK];
-        let progress = match (to, port) {
-            (To::Com2, _) => saving.tick(is_off, &self.header, &mut self.cores, &mut Com2, &mut buffer),
-            (To::Port(life), Some((now, mut port))) if life == now => {
-                saving.tick(is_off, &self.header, &mut self.cores, &mut port, &mut buffer)
-            }
-            (To::Port(_), _) => Progress::GivenUp,
+        let progress = match to {
+            To::Com2 => saving.tick(is_off, &self.header, &mut self.cores, &mut Com2, &mut buffer),
+            To::Port(life) => match port().filter(|&(now, _)| now == life) {
+                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut self.cores, &mut port, &mut buffer),
+                None => Progress::GivenUp,
+            },
         };
         if progress == Progress::Going {
             return false;

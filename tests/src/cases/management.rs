@@ -364,7 +364,7 @@ fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
 
 /// Lines for the shell on the management guest's console, and what they attack. They have the port for themselves: the agent has
 /// ended, and is not started again.
-const ATTACKS: [(&str, &str); 6] = [
+const ATTACKS: [(&str, &str); 7] = [
     ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P"),
     (
         "commands without end, and all answers read",
@@ -375,6 +375,11 @@ const ATTACKS: [(&str, &str); 6] = [
     (
         "half lines, and the port closed and opened",
         "for n in $(seq 10); do printf '{\"command\":\"shutdown' | timeout 2 cat >$P; done",
+    ),
+    (
+        "a trace that is asked for and not read",
+        "(for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
+         echo '{\"command\":\"trace\",\"step\":\"off\"}') | timeout 8 cat >$P 3</dev/virtio-ports/org.sidecore.trace",
     ),
     (
         "commands that it may not give",
