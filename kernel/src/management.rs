@@ -2,13 +2,17 @@
 //!
 //! The control core serves it once a tick, with a budget in each direction. Nothing waits for the guest. What it may ask is
 //! bounded by `[management] allow`. It gets events as COM2 does while it has the port open.
+//!
+//! A trace goes to a port of its own, in blocks as they are ([`TracePort`]).
 
 use crate::{
-    channel::{END, End},
-    guests::Guests,
+    channel::{self, END, End},
+    guests::{Guests, OwnPort},
+    trace::{BLOCK, Opening},
 };
-use config::Config;
-use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Refused, Request, Way};
+use ::trace::saving::Sink;
+use config::{CONTROL_PORT, Config, TRACE_PORT};
+use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Refused, Request, Text, Way, trace::TRACE_END};
 
 /// Most bytes that the guest gets in a tick: what the port's ring has room for at most.
 const TICK_BYTES: usize = 4 << 10;
@@ -43,7 +47,7 @@ pub fn caller() -> Option<Caller> {
 pub fn tick(guests: &Guests) {
     if let Some(end) = &mut *END.lock() {
         end.budget = READ_BYTES;
-        let now = guests.control_port(end.guest).map_or((0, None), |port| (port.life, port.guest_opening()));
+        let now = guests.own_port(end.guest, CONTROL_PORT).map_or((0, None), |port| (port.life, port.guest_opening()));
         if now != end.conversation {
             end.conversation = now;
             end.channel.restart();
@@ -56,7 +60,7 @@ pub fn tick(guests: &Guests) {
 pub fn next(guests: &Guests) -> Option<Result<Request, Refused>> {
     let mut end = END.lock();
     let end = end.as_mut()?;
-    let port = guests.control_port(end.guest)?;
+    let port = guests.own_port(end.guest, CONTROL_PORT)?;
     end.channel.next(&mut end.budget, |bytes| port.read(bytes))
 }
 
@@ -75,10 +79,58 @@ pub fn answer_line(event: Result<Event, NoMemory>) {
     }
 }
 
+/// The guest's port for a trace.
+pub struct TracePort<'a>(OwnPort<'a>);
+
+impl Sink for TracePort<'_> {
+    fn has_room(&self) -> bool {
+        self.0.room() >= BLOCK
+    }
+
+    fn send(&mut self, block: &[u8]) {
+        self.0.write(block);
+        self.0.ring();
+    }
+
+    fn is_drained(&self) -> bool {
+        self.0.is_drained()
+    }
+}
+
+/// The guest's port for a trace, while the guest has it open.
+pub fn trace_port(guests: &Guests) -> Option<(Opening, TracePort<'_>)> {
+    let guest = END.lock().as_ref()?.guest;
+    let port = guests.own_port(guest, TRACE_PORT)?;
+    Some(((port.life, port.guest_opening()?), TracePort(port)))
+}
+
+/// Opens the port on this side, for a trace that is to be sent.
+///
+/// # Errors
+/// The guest has it closed, or has not read what was sent there before.
+pub fn open_trace_port(guests: &Guests) -> Result<Opening, Text> {
+    let (opening, port) =
+        trace_port(guests).ok_or("records are sent to the port org.sidecore.trace: open and read it first")?;
+    if !port.is_drained() {
+        return Err("the port org.sidecore.trace still has bytes of an earlier trace: read them first".into());
+    }
+    port.0.set_open(true);
+    Ok(opening)
+}
+
+/// Closes the port after a trace, and tells the guest that it has ended.
+pub fn end_trace(guests: &Guests) {
+    let guest = END.lock().as_ref().map(|end| end.guest);
+    if let Some(port) = guest.and_then(|guest| guests.own_port(guest, TRACE_PORT)) {
+        port.set_open(false);
+    }
+    channel::event(TRACE_END, None);
+}
+
 impl End {
     /// Gives the guest what waits, as much as its port has room for.
     fn pump(&mut self, guests: &Guests) {
-        if let Some(port) = guests.control_port(self.guest).filter(|_| self.conversation.1.is_some()) {
+        if let Some(port) = guests.own_port(self.guest, CONTROL_PORT).filter(|_| self.conversation.1.is_some()) {
             let sent = self.channel.pump(TICK_BYTES, |bytes| port.write(bytes));
             if sent > 0 {
                 port.ring();

@@ -133,7 +133,9 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
-        self.trace.tick();
+        if self.trace.tick(|| management::trace_port(&self.guests)) {
+            management::end_trace(&self.guests);
+        }
         console::pump();
         if console::PROMPT.is_missing() && console::com1_is_idle() {
             self.reply_prompt();
@@ -245,7 +247,7 @@ impl Operator {
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::trace::show(&state, f))));
             }
             Command::Trace { step: TraceStep::Save, .. } => {
-                return Err("records are sent on COM2: ask there, or use `sidecore-trace record`".into());
+                return Err("records are sent on COM2 or to the management guest: ask there".into());
             }
             Command::Report => report::show(),
             Command::Version => console::print(format_args!("sidecore {}\n", env!("CARGO_PKG_VERSION"))),
@@ -392,9 +394,6 @@ impl Operator {
             Command::Trace { step: TraceStep::Show, .. } if shows => {
                 self.answer(caller, self.trace.state(id).map(Event::TraceState), id);
             }
-            Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
-                self.reply(caller, id, Err("records are sent on COM2: ask there".into()));
-            }
             Command::Report if shows => {
                 report::answer(|entry| match caller.way {
                     Way::Channel => management::answer_line(entry),
@@ -406,6 +405,9 @@ impl Operator {
                 let result = audited(caller, other, |command| match command {
                     Command::Port { .. } if caller.way == Way::Channel => {
                         Err("`port` is a command of COM2, where the port's output goes".into())
+                    }
+                    Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
+                        self.trace.save_to_port(|| management::open_trace_port(&self.guests))
                     }
                     other => self.carry_out(other),
                 });

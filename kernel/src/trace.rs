@@ -20,6 +20,7 @@ use ::trace::{
     Classes, Kind, Record, Switch,
     record::{BY_CALL, BY_NMI, DIRECT, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED},
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
+    saving::{Limits, Progress, Rings, Saving, Sink},
     stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
 };
 use alloc::{format, string::String, vec::Vec};
@@ -48,18 +49,17 @@ struct Owned {
 /// By core.
 static CORES: [OfCore; MAX_CORES] = [const { OfCore(Once::new()) }; MAX_CORES];
 
-/// Most bytes of a block. Its line on COM2 has to fit in the share of guests' output.
-const BLOCK: usize = 4096;
+/// Most bytes of a block. Its line on COM2 has to fit in the share of guests' output. It has 126 records.
+pub const BLOCK: usize = 4096;
 /// Bytes of a block in base64.
 const ENCODED: usize = BLOCK.div_ceil(3) * 4;
 /// Bytes of room on COM2 for the line of a block.
 const LINE: usize = ENCODED + 64;
-/// Most blocks that are sent in a tick. A block has 126 records.
-const BLOCKS: usize = 2;
 
-/// Ticks that the end of a saved trace waits after `trace off`: an exit that began before writes its record when it has been
-/// handled.
-const QUIET_TICKS: u32 = 20;
+/// How a trace is sent on COM2.
+const ON_COM2: Limits = Limits { blocks: 2, quiet: 20, stuck: None };
+/// How a trace is sent to the management guest. A guest that does not read the end keeps the others waiting for five seconds.
+const ON_PORT: Limits = Limits { stuck: Some(5_000), ..ON_COM2 };
 
 /// Whether a class is on.
 #[inline(always)]
@@ -162,11 +162,57 @@ pub fn signal(receiver: CoreIndex, signal: Signal) {
 
 /// The control core's side.
 pub struct Reader {
-    cores: Vec<Traced>,
+    cores: Cores,
     /// Names and clock, as blocks.
     header: Vec<Vec<u8>>,
     stops: bool,
-    saving: Option<Saving>,
+    saving: Option<(Saving, To)>,
+}
+
+/// One of the management guest's openings of its port: the number of the guest's life, and the number of the opening.
+pub type Opening = (u64, u64);
+
+/// Where a trace is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Com2,
+    /// The management guest's port, as long as the guest has it open.
+    Port(Opening),
+}
+
+/// The cores that have a ring.
+struct Cores(Vec<Traced>);
+
+impl Rings for Cores {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
+        let Some(Traced { core, ring, cursor, .. }) = self.0.get_mut(number) else { return 0 };
+        collect(ring, cursor, *core as u32, buffer).map_or(0, <[u8]>::len)
+    }
+}
+
+/// COM2, which gets a block as a line.
+struct Com2;
+
+impl Sink for Com2 {
+    fn has_room(&self) -> bool {
+        console::room_com2().is_some_and(|room| room >= LINE)
+    }
+
+    fn send(&mut self, block: &[u8]) {
+        let mut encoded = [0; ENCODED];
+        let len = STANDARD.encode_slice(block, &mut encoded).unwrap_or(0);
+        let text = encoded.get(..len).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
+        console::send_pieces(trace_line(text));
+    }
+
+    /// The line of the end follows in the same queue.
+    fn is_drained(&self) -> bool {
+        true
+    }
 }
 
 /// A core that has a ring.
@@ -177,16 +223,6 @@ struct Traced {
     cursor: Cursor,
     /// Records written and dropped before `trace on`.
     before: u64,
-}
-
-/// How far `trace save` is.
-struct Saving {
-    /// The next block of the header.
-    header: usize,
-    /// The core that is next.
-    core: usize,
-    /// Ticks without anything to send, while the trace was off.
-    quiet: u32,
 }
 
 impl Traced {
@@ -217,7 +253,7 @@ impl Reader {
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         ON.set(config.trace.on);
-        Ok(Self { header: header(config, &cores), cores, stops: false, saving: None })
+        Ok(Self { header: header(config, &cores), cores: Cores(cores), stops: false, saving: None })
     }
 
     /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
@@ -225,12 +261,10 @@ impl Reader {
     /// # Errors
     /// No core has a ring.
     pub fn start(&mut self, classes: Classes, stops: bool) -> Result<(), Text> {
-        if self.cores.is_empty() {
-            return Err("no core has a ring: `memory` of [trace] is 0K".into());
-        }
+        self.has_rings()?;
         self.stops = stops;
         let was_off = ON.get().is_empty();
-        for traced in &mut self.cores {
+        for traced in &mut self.cores.0 {
             traced.ring.when_full(if stops { WhenFull::Stop } else { WhenFull::Overwrite });
             if was_off {
                 traced.cursor.skip_all(traced.ring);
@@ -246,68 +280,64 @@ impl Reader {
         ON.set(Classes::empty());
     }
 
+    fn has_rings(&self) -> Result<(), Text> {
+        if self.cores.0.is_empty() { Err("no core has a ring: `memory` of [trace] is 0K".into()) } else { Ok(()) }
+    }
+
     /// Begins to send the records on COM2.
     ///
     /// # Errors
     /// No core has a ring, it is being done already, or there is no COM2.
     pub fn save(&mut self) -> Result<(), Text> {
-        if self.cores.is_empty() {
-            return Err("no core has a ring: `memory` of [trace] is 0K".into());
-        }
-        if self.saving.is_some() {
-            return Err("records are being sent already; `trace off` ends it".into());
-        }
         if !console::has_com2() {
             return Err("records are sent on COM2, which this machine does not have".into());
         }
-        self.saving = Some(Saving { header: 0, core: 0, quiet: 0 });
+        self.begin(ON_COM2, || Ok(To::Com2))
+    }
+
+    /// Begins to send the records to the management guest. `open` opens its port on this side.
+    ///
+    /// # Errors
+    /// No core has a ring, it is being done already, or the port cannot be opened.
+    pub fn save_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
+        self.begin(ON_PORT, || open().map(To::Port))
+    }
+
+    fn begin(&mut self, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
+        self.has_rings()?;
+        match self.saving {
+            Some((_, To::Com2)) => return Err("records are being sent on COM2 already; `trace off` ends it".into()),
+            Some((_, To::Port(_))) => {
+                return Err("records are being sent to the management guest already; `trace off` ends it".into());
+            }
+            None => {}
+        }
+        self.saving = Some((Saving::new(limits), to()?));
         Ok(())
     }
 
-    /// Sends what there is and what COM2 has room for, within a tick's limit. Call it once a tick.
-    pub fn tick(&mut self) {
-        for _ in 0..BLOCKS {
-            if self.saving.is_none() || console::room_com2().is_none_or(|room| room < LINE) {
-                return;
-            }
-            let mut buffer = [0; BLOCK];
-            let block = self.next_block(&mut buffer);
-            let Some(saving) = &mut self.saving else { return };
-            if let Some(block) = block {
-                saving.quiet = 0;
-                let mut encoded = [0; ENCODED];
-                let len = STANDARD.encode_slice(block, &mut encoded).unwrap_or(0);
-                let text = encoded.get(..len).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
-                console::send_pieces(trace_line(text));
-            } else {
-                saving.quiet = if ON.get().is_empty() { saving.quiet.saturating_add(1) } else { 0 };
-                if saving.quiet >= QUIET_TICKS {
-                    console::send_pieces([TRACE_END]);
-                    self.saving = None;
-                }
-                return;
-            }
+    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the management
+    /// guest's port, if the guest has it open. Returns whether sending to that port has
+    /// ended. It also ends when the guest closes the port or opens it again, or has another life.
+    pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(Opening, S)>) -> bool {
+        let Some((saving, to)) = &mut self.saving else { return false };
+        let (to, is_off) = (*to, ON.get().is_empty());
+        let mut buffer = [0; BLOCK];
+        let progress = match to {
+            To::Com2 => saving.tick(is_off, &self.header, &mut self.cores, &mut Com2, &mut buffer),
+            To::Port(opening) => match port().filter(|&(now, _)| now == opening) {
+                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut self.cores, &mut port, &mut buffer),
+                None => Progress::GivenUp,
+            },
+        };
+        if progress == Progress::Going {
+            return false;
         }
-    }
-
-    /// Puts the next block into the buffer: one of the header, or the records of the next core that has some.
-    fn next_block<'a>(&mut self, buffer: &'a mut [u8; BLOCK]) -> Option<&'a [u8]> {
-        let saving = self.saving.as_mut()?;
-        if let Some(block) = self.header.get(saving.header) {
-            saving.header = saving.header.saturating_add(1);
-            let place = buffer.get_mut(..block.len())?;
-            place.copy_from_slice(block);
-            return Some(place);
+        self.saving = None;
+        if to == To::Com2 {
+            console::send_pieces([TRACE_END]);
         }
-        let count = self.cores.len();
-        let first = saving.core;
-        let next = (0..count).map(|step| first.saturating_add(step).checked_rem(count).unwrap_or(0)).find(|&at| {
-            let traced = self.cores.get(at);
-            traced.is_some_and(has_news)
-        })?;
-        saving.core = next.saturating_add(1);
-        let traced = self.cores.get_mut(next)?;
-        collect(traced.ring, &mut traced.cursor, traced.core as u32, buffer)
+        to != To::Com2
     }
 
     /// Returns the state, for the request `id`.
@@ -315,7 +345,7 @@ impl Reader {
     /// # Errors
     /// There is no memory for it.
     pub fn state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
-        let cores = self.cores.iter().map(|traced| {
+        let cores = self.cores.0.iter().map(|traced| {
             let mut cursor = traced.cursor;
             cursor.skip_lost(traced.ring);
             Ok(TracedCore {
@@ -334,12 +364,6 @@ impl Reader {
             cores: ::control::collect(cores)?,
         })
     }
-}
-
-/// Whether a core has written or lost something that was not sent.
-fn has_news(traced: &Traced) -> bool {
-    let mut cursor = traced.cursor;
-    cursor.skip_lost(traced.ring) != 0 || cursor.position() < traced.ring.written()
 }
 
 /// Makes the blocks with names and clock.

@@ -40,9 +40,32 @@ impl ControlEnd {
         self.input.slots()
     }
 
+    /// Whether the guest's buffers have taken all input that was given.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.input.slots() == self.input.buffer().capacity()
+    }
+
     /// Gives input to the guest, in its order. Returns how many bytes fitted. Ring the [`Bell`](crate::bell::Bell)
     /// afterwards.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.input.push_partial_slice(bytes).0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_is_drained_when_the_engine_has_taken_all_of_it() {
+        let (mut engine, mut control) = wire(1, 3);
+        assert!(control.is_drained());
+        assert_eq!(control.write(b"abcd"), 3);
+        for left in [2, 1, 0] {
+            assert!(!control.is_drained());
+            assert!(engine.input.pop().is_ok());
+            assert_eq!(control.is_drained(), left == 0);
+        }
     }
 }

@@ -79,7 +79,7 @@ pub struct TraceState {
     pub classes: Vec<Text>,
     /// Whether a core drops new records when its ring is full, instead of the oldest.
     pub stop: bool,
-    /// Whether records are sent on COM2.
+    /// Whether records are being sent, on COM2 or to the management guest.
     pub saving: bool,
     /// The cores that have a ring.
     pub cores: Vec<TracedCore>,
@@ -112,7 +112,7 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(out, "on: {}; when a ring is full, {full}", Joined(state.classes.iter()))?;
     }
     if state.saving {
-        out.write_str("records are being sent on COM2\n")?;
+        out.write_str("records are being sent\n")?;
     }
     if state.cores.is_empty() {
         return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");

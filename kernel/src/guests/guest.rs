@@ -24,7 +24,7 @@ use crate::{
     modules, virt,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
-use config::{CONTROL_PORT, Completion, Restart, is_reserved_port};
+use config::{Completion, Restart, is_reserved_port};
 use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
 use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
@@ -561,11 +561,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Its control port, if it is the management guest.
-    pub fn control_port(&self) -> Option<ControlPort<'_>> {
+    /// A port of its console device for sidecore's own use. Only the management guest has the reserved ones.
+    pub fn own_port(&self, name: &str) -> Option<OwnPort<'_>> {
         let (device, ports) = self.resources.as_ref().ok().and_then(Resources::console)?;
-        let number = ports.find(CONTROL_PORT)?;
-        Some(ControlPort { device, ports, number, life: self.life.starts() })
+        let number = ports.find(name)?;
+        Some(OwnPort { device, ports, number, life: self.life.starts() })
     }
 
     fn find_port(&self, name: &str) -> Result<(&Device, &ConsolePorts, usize), Text> {
@@ -697,8 +697,8 @@ impl Guest {
     }
 }
 
-/// The management guest's control port.
-pub struct ControlPort<'a> {
+/// A port of the management guest for sidecore's own use.
+pub struct OwnPort<'a> {
     device: &'a Device,
     ports: &'a ConsolePorts,
     number: usize,
@@ -706,7 +706,7 @@ pub struct ControlPort<'a> {
     pub life: u64,
 }
 
-impl ControlPort<'_> {
+impl OwnPort<'_> {
     /// Which of the guest's openings of the port is the present one. `None`: the guest has it closed.
     pub fn guest_opening(&self) -> Option<u64> {
         self.ports.guest_opening(self.number)
@@ -717,9 +717,25 @@ impl ControlPort<'_> {
         self.ports.read(self.number, bytes)
     }
 
-    /// Gives bytes to the guest, as many as fit. Returns how many. Call [`ControlPort::ring`] afterwards.
+    /// Gives bytes to the guest, as many as fit. Returns how many. Call [`OwnPort::ring`] afterwards.
     pub fn write(&self, bytes: &[u8]) -> usize {
         self.ports.write(self.number, bytes)
+    }
+
+    /// How many bytes fit now.
+    pub fn room(&self) -> usize {
+        self.ports.room(self.number)
+    }
+
+    /// Whether the guest's buffers have taken all that was given.
+    pub fn is_drained(&self) -> bool {
+        self.ports.is_drained(self.number)
+    }
+
+    /// Opens or closes it on this side.
+    pub fn set_open(&self, open: bool) {
+        self.ports.set_open(self.number, open);
+        self.ring();
     }
 
     /// Has the engine look at what was given.

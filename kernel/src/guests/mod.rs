@@ -35,7 +35,8 @@ use config::{Config, Plan};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
-use guest::{ControlPort, Guest};
+use guest::Guest;
+pub use guest::OwnPort;
 use lifecycle::Refused;
 use mca::Owner;
 use memory::maps::GuestLayout;
@@ -197,9 +198,9 @@ impl Guests {
         self.command(name, command)
     }
 
-    /// The control port of guest `number`, if it is the management guest.
-    pub fn control_port(&self, number: usize) -> Option<ControlPort<'_>> {
-        self.guests.get(number)?.control_port()
+    /// A port of guest `number` for sidecore's own use.
+    pub fn own_port(&self, number: usize, name: &str) -> Option<OwnPort<'_>> {
+        self.guests.get(number)?.own_port(name)
     }
 
     /// Returns the last output of a guest's console, for an operator who has just attached.

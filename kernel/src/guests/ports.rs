@@ -2,7 +2,7 @@
 
 use crate::arch::time;
 use alloc::{boxed::Box, vec::Vec};
-use config::{CONTROL_PORT, is_reserved_port};
+use config::{CONTROL_PORT, TRACE_PORT, is_reserved_port};
 use control::{ConsolePort, NoMemory};
 use core::array;
 use spin::Mutex;
@@ -18,6 +18,10 @@ const CONSOLE_OUTPUT: usize = 16 << 10;
 const PORT_OUTPUT: usize = 8 << 10;
 /// Bytes of input of a port that wait for the guest.
 const INPUT: usize = 4 << 10;
+/// The same of the trace's port: three of its blocks. Three pages are three buffers of Linux's driver.
+const TRACE_INPUT: usize = 12 << 10;
+/// Bytes of output of the trace's port. Nobody reads it.
+const TRACE_OUTPUT: usize = 512;
 /// Milliseconds that output of the console waits for its reader before it is dropped. Meanwhile Linux's driver keeps its
 /// vCPU busy. A UART of 115,200 baud sends 2.8 KiB in this time, so a control core that does nothing else makes room.
 const PATIENCE: u64 = 250;
@@ -35,7 +39,7 @@ impl ConsolePorts {
         let console = Port::console(Overflow::DropAfter((time::rates().tsc / 1000).saturating_mul(PATIENCE)));
         let named = config.ports.iter().map(|name| Port::named(name.clone(), Overflow::Wait));
         let ports = Box::leak(Box::new(Ports::new(console, named)));
-        // The other reserved port stays closed until something is written to it.
+        // The trace's port is open while a trace is sent there.
         if let Some(port) = ports.all().iter().find(|port| port.name() == CONTROL_PORT) {
             port.set_open(true);
         }
@@ -48,8 +52,12 @@ impl ConsolePorts {
         let mut ends = self.ends.lock();
         ends.clear();
         let ends = array::from_fn(|number| {
-            self.ports.get(number)?;
-            let (engine, control) = wire(if number == 0 { CONSOLE_OUTPUT } else { PORT_OUTPUT }, INPUT);
+            let (output, input) = match self.ports.get(number)?.name() {
+                TRACE_PORT => (TRACE_OUTPUT, TRACE_INPUT),
+                _ if number == 0 => (CONSOLE_OUTPUT, INPUT),
+                _ => (PORT_OUTPUT, INPUT),
+            };
+            let (engine, control) = wire(output, input);
             ends.push(control);
             Some(engine)
         });
@@ -102,6 +110,11 @@ impl ConsolePorts {
     /// How many bytes of input to a port fit now.
     pub fn room(&self, number: usize) -> usize {
         self.ends.lock().get(number).map_or(0, ControlEnd::room)
+    }
+
+    /// Whether the guest's buffers have taken all input that was given to a port.
+    pub fn is_drained(&self, number: usize) -> bool {
+        self.ends.lock().get(number).is_none_or(ControlEnd::is_drained)
     }
 
     /// Returns its counters, without those that every device has.

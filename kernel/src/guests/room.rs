@@ -2,7 +2,7 @@
 
 use machine::machine::MAX_HEAP;
 
-/// Most bytes of the heap that a life takes when it begins: the machine, 44 KiB of rings of its console device, and its jobs.
+/// Most bytes of the heap that a life takes when it begins: the machine, 45 KiB of rings of its console device, and its jobs.
 /// A guest's former machine is there too while the new one is made.
 pub const LIFE_BYTES: usize = MAX_HEAP + (64 << 10);
 

@@ -10,6 +10,7 @@
 //! - [`record`]: an event of 32 bytes, and the kinds of events.
 //! - [`class`]: groups of kinds that are switched on and off together.
 //! - [`ring`]: the ring of one core. Its writer never waits. Losses are counted.
+//! - [`saving`]: sends header and rings, as fast as COM2 or a port takes them.
 //! - [`stream`]: the format of a saved trace, and its reader. The reader accepts any bytes.
 //! - [`histogram`]: distributions of durations in fixed memory.
 //!
@@ -27,6 +28,7 @@ pub mod ring;
 mod ring_model;
 #[cfg(test)]
 mod ring_tests;
+pub mod saving;
 pub mod stream;
 
 pub use class::{Classes, Switch};

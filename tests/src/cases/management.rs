@@ -1,18 +1,21 @@
-//! The management guest: OpenSSH's client logs in, Prometheus reads the metrics, then the guest turns hostile and dies.
+//! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, then the guest turns hostile
+//! and dies.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use control::{Command, Counters, Event, GuestState};
+use control::{Command, Counters, Event, GuestState, TraceStep};
 use serde_json::Value;
+use trace::Kind;
 
 use crate::boot::{Boot, alone};
+use crate::cases::trace::Read;
 use crate::guests::{Guest, address, module_name, server, with_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
@@ -32,7 +35,7 @@ const BEATS: u64 = 10;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "login by OpenSSH, metrics read by Prometheus, a key with few rights; then the management guest attacks, and dies";
+    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, a key with few rights; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
@@ -82,8 +85,13 @@ impl Operator<'_, '_> {
         Ok(fs::read_to_string(path.with_extension("pub"))?)
     }
 
-    /// Logs in with a key and gives a command.
+    /// Logs in with a key and gives a command. Waits until it ends.
     fn ssh(&mut self, key: &str, command: &str) -> Result<Output> {
+        self.begin_ssh(key, command)?.end(LOGIN)
+    }
+
+    /// Logs in with a key and gives a command.
+    fn begin_ssh(&mut self, key: &str, command: &str) -> Result<Login> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
         ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
@@ -92,25 +100,13 @@ impl Operator<'_, '_> {
             .arg(format!("UserKnownHostsFile={}", known.display()));
         ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
         let mut child = ssh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let deadline = Instant::now() + LOGIN;
         let mut out = child.stdout.take().context("no output")?;
         // It has to be read while the process runs: the counters are longer than a pipe.
         let reader = thread::spawn(move || {
             let mut bytes = Vec::new();
             out.read_to_end(&mut bytes).map(|_| bytes)
         });
-        let mut running = Running(child);
-        let status = loop {
-            match running.0.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => bail!("ssh {command} does not end within {} s", LOGIN.as_secs()),
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut stderr = Vec::new();
-        running.0.stderr.take().context("no errors")?.read_to_end(&mut stderr)?;
-        let stdout = reader.join().ok().context("the reader panicked")??;
-        Ok(Output { status, stdout, stderr })
+        Ok(Login { command: command.to_owned(), running: Running(child), reader })
     }
 
     /// The same, for a command that is carried out. Returns what it says.
@@ -142,6 +138,33 @@ impl Operator<'_, '_> {
     }
 }
 
+/// A login whose command is carried out now.
+struct Login {
+    command: String,
+    running: Running,
+    reader: JoinHandle<io::Result<Vec<u8>>>,
+}
+
+impl Login {
+    /// Waits until it ends.
+    fn end(mut self, limit: Duration) -> Result<Output> {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            match self.running.0.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    bail!("ssh {} does not end within {} s", self.command, limit.as_secs())
+                }
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut stderr = Vec::new();
+        self.running.0.stderr.take().context("no errors")?.read_to_end(&mut stderr)?;
+        let stdout = self.reader.join().ok().context("the reader panicked")??;
+        Ok(Output { status, stdout, stderr })
+    }
+}
+
 /// Gets a page from this machine's loopback: its head and its body.
 fn get(port: u16, path: &str) -> Result<(String, String)> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -158,7 +181,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let b = Guest::new(2).peer(1).then("obey");
     let mut setup = with_entries(
         server("management", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"console\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
+        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
     );
     let own = address(NUMBER);
     let initrd = Content::Management { keys, host_key: Some(host_key) };
@@ -225,15 +248,64 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     // A key with few rights, a key that the hypervisor itself gives less than all, and no key at all.
     ensure!(operator.says("viewer", "list")? == operator.says("alice", "list")?);
     ensure!(operator.fails("viewer", "stop a", 4)?.contains("needs the permission `operate`"));
-    ensure!(operator.fails("alice", "watch on", 1)?.contains("needs the permission `profile`"));
+    ensure!(operator.fails("viewer", "trace save", 4)?.contains("needs the permission `profile`"));
+    ensure!(operator.fails("alice", "attach a", 1)?.contains("needs the permission `console`"));
     operator.fails("stranger", "list", 255)?;
     ensure!(session.guest("a")?.state == GuestState::Running, "nobody was to stop a");
 
     // What is allowed is done.
     operator.says("alice", "stop a")?;
     session.state("a", GuestState::Stopped, seconds(120))?;
+    fetch_trace(operator, session)?;
     operator.says("alice", "start a")?;
     session.result("a", "obey", seconds(240)).map(drop)
+}
+
+fn trace_command(step: TraceStep) -> Command {
+    Command::Trace { step, stop: false, classes: String::new() }
+}
+
+/// A whole life of a, with pings of b, is traced and fetched by ssh. a is down when its counters are read, before and after.
+fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
+    let saving = operator.begin_ssh("alice", "trace save exits")?;
+    let deadline = Instant::now() + LOGIN;
+    while !operator.says("alice", "trace show")?.contains("records are being sent") {
+        ensure!(Instant::now() < deadline, "`trace save` does not begin");
+    }
+    // There is one at a time, and the first is not disturbed.
+    ensure!(operator.fails("alice", "trace save", 1)?.contains("another client"));
+    ensure!(session.ask(trace_command(TraceStep::Save), seconds(20)).is_err(), "COM2 gets the trace of another");
+
+    session.ask(Command::Start("a".to_owned()), seconds(60))?;
+    session.result("a", "obey", seconds(240))?;
+    let ping = session.act("b", "ping:200", seconds(120))?;
+    operator.context.figures.exactly("pings answered while traced", number(&ping, "received")?, 200)?;
+    session.ask(Command::Kill("a".to_owned()), seconds(20))?;
+    session.state("a", GuestState::Stopped, seconds(60))?;
+    let counters = session.counters()?;
+    session.ask(trace_command(TraceStep::Off), seconds(20))?;
+    let output = saving.end(LOGIN)?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "trace save: {:?}: {errors}", output.status.code());
+
+    let read = Read::new(&output.stdout)?;
+    let vcpus = counters.guest("a").context("no guest a")?.vcpus.iter();
+    let figures = &mut operator.context.figures;
+    let (mut counted, mut traced, mut lost) = (0, 0, 0);
+    for vcpu in vcpus {
+        counted += vcpu.exits.iter().map(|exit| exit.count).sum::<u64>();
+        traced += read.records(Kind::Exit).filter(|(core, _)| *core == vcpu.core).count() as u64;
+        lost += read.lost(vcpu.core);
+    }
+    figures.at_least("exits of a in the trace fetched by ssh", traced, 1_000)?;
+    figures.exactly("exits of a counted, less those traced and lost", counted.abs_diff(traced + lost), 0)?;
+    figures.note("records of a lost on their way to ssh", lost as f64);
+    figures.note("bytes of the trace fetched by ssh", output.stdout.len() as f64);
+    // The port is free again, and what the rings have is already taken.
+    operator.says("alice", "trace show").and_then(|shown| {
+        ensure!(shown.contains("the trace is off") && !shown.contains("being sent"), "{shown}");
+        Ok(())
+    })
 }
 
 /// Prometheus scrapes the agent, and answers a query.
@@ -292,7 +364,7 @@ fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
 
 /// Lines for the shell on the management guest's console, and what they attack. They have the port for themselves: the agent has
 /// ended, and is not started again.
-const ATTACKS: [(&str, &str); 6] = [
+const ATTACKS: [(&str, &str); 7] = [
     ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P"),
     (
         "commands without end, and all answers read",
@@ -305,8 +377,13 @@ const ATTACKS: [(&str, &str); 6] = [
         "for n in $(seq 10); do printf '{\"command\":\"shutdown' | timeout 2 cat >$P; done",
     ),
     (
+        "a trace that is asked for and not read",
+        "(for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
+         echo '{\"command\":\"trace\",\"step\":\"off\"}') | timeout 8 cat >$P 3</dev/virtio-ports/org.sidecore.trace",
+    ),
+    (
         "commands that it may not give",
-        "for n in $(seq 10); do echo '{\"command\":\"watch\",\"on\":true}' | timeout 2 cat >$P; done",
+        "for n in $(seq 10); do echo '{\"command\":\"input\",\"guest\":\"a\",\"text\":\"x\"}' | timeout 2 cat >$P; done",
     ),
 ];
 

@@ -76,13 +76,14 @@ fn kill(session: &mut Session, guest: &str) -> Result<()> {
 }
 
 /// A trace that was read.
-struct Read<'a> {
+pub struct Read<'a> {
     headers: Vec<Header<'a>>,
     chunks: Vec<Chunk<'a>>,
 }
 
 impl<'a> Read<'a> {
-    fn new(bytes: &'a [u8]) -> Result<Self> {
+    /// Reads it. Every block must be good, and no record may be missing without being counted.
+    pub fn new(bytes: &'a [u8]) -> Result<Self> {
         let mut read = Self { headers: Vec::new(), chunks: Vec::new() };
         for block in blocks(bytes) {
             match block {
@@ -109,11 +110,13 @@ impl<'a> Read<'a> {
         Ok(name.with_context(|| format!("no name for {number} of {table:?}"))?.name)
     }
 
-    fn lost(&self, core: u64) -> u64 {
+    /// Records of a core that were lost.
+    pub fn lost(&self, core: u64) -> u64 {
         self.chunks.iter().filter(|chunk| u64::from(chunk.core) == core).map(|chunk| chunk.lost).sum()
     }
 
-    fn records(&self, kind: Kind) -> impl Iterator<Item = (u64, Record)> {
+    /// Records of a kind, each with its core.
+    pub fn records(&self, kind: Kind) -> impl Iterator<Item = (u64, Record)> {
         let all = self.chunks.iter().flat_map(|chunk| chunk.records().map(|record| (u64::from(chunk.core), record)));
         all.filter(move |(_, record)| record.kind == kind as u8)
     }

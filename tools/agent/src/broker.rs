@@ -318,7 +318,7 @@ fn wait_for_answer(own: u64, client: u64, id: Option<u64>, shared: &Shared) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -329,7 +329,7 @@ mod tests {
     use crate::shell::{Exit, Shell};
 
     /// A hypervisor that answers what `answer` says, and a broker at its port. Returns the broker's socket.
-    fn machine(answer: impl Fn(&Request) -> Vec<String> + Send + 'static) -> PathBuf {
+    pub(crate) fn machine(answer: impl Fn(&Request) -> Vec<String> + Send + 'static) -> PathBuf {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("sidecore-agent-{}-{number}", std::process::id()));
@@ -422,7 +422,11 @@ mod tests {
     }
 
     fn run(socket: &Path, allowed: Permissions, line: &str) -> (Exit, String, String) {
-        let shell = Shell { socket, caller: control::Caller::named(Way::Channel, "key", allowed) };
+        let shell = Shell {
+            socket,
+            trace_port: Path::new("/nonexistent"),
+            caller: control::Caller::named(Way::Channel, "key", allowed),
+        };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
         let exit = shell.run(line, false, &mut out, &mut errors);
         (exit, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
@@ -448,6 +452,9 @@ mod tests {
         assert_eq!((exit, errors.as_str()), (Exit::Usage, "no command `lst`; did you mean `list`?\n"));
         let (exit, _, errors) = run(&socket, Permissions::VIEW, "stop a");
         assert!(exit == Exit::Forbidden && errors.contains("needs the permission `operate`"), "{errors}");
+        // There is no port for a trace, and no permission.
+        assert_eq!(run(&socket, all, "trace save").0, Exit::NoAnswer);
+        assert_eq!(run(&socket, Permissions::VIEW, "trace save").0, Exit::Forbidden);
         assert!(run(&socket, all, "help").1.contains("--json"));
         assert_eq!(run(Path::new("/nonexistent"), all, "list").0, Exit::NoAnswer);
     }

@@ -4,9 +4,11 @@
 //!  ssh ──▶ shell, run ──┐
 //!  console ──▶ pipe ────┼──▶ unix socket ──▶ serve ──▶ org.sidecore.control ──▶ hypervisor
 //!  Prometheus ──▶ metrics ┘   (JSON lines)   (broker)   (JSON lines)
+//!
+//!  ssh ◀── trace save ◀── org.sidecore.trace ◀── hypervisor      (blocks of the crate `trace`)
 //! ```
 //!
-//! One process, [`broker`], owns the port of the console device. All others talk to it by a unix socket. Each line is a command
+//! One process, [`broker`], owns the control port of the console device. All others talk to it by a unix socket. Each line is a command
 //! or an event of the crate `control`, as on COM2. The guest has no other way to the hypervisor. What it may ask is limited
 //! there; what the owner of a key may ask is limited here, in [`words`].
 
@@ -19,4 +21,5 @@ pub mod lines;
 pub mod metrics;
 pub mod pipe;
 pub mod shell;
+pub mod trace;
 pub mod words;

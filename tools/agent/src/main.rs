@@ -19,6 +19,9 @@ struct Options {
     /// The broker's socket.
     #[arg(long, default_value = "/run/sidecore/control.sock", global = true)]
     socket: PathBuf,
+    /// The port that a trace comes from.
+    #[arg(long, default_value = "/dev/virtio-ports/org.sidecore.trace", global = true)]
+    trace_port: PathBuf,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -69,7 +72,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let Options { socket, verb } = Options::parse();
+    let Options { socket, trace_port, verb } = Options::parse();
     let caller = |allow: Option<String>, key: &str| match allowed(allow.as_deref()) {
         Ok(allowed) => Some(Caller::named(Way::Channel, key, allowed)),
         Err(why) => {
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
         Verb::Metrics { listen } => end(metrics::serve(&socket, &listen)),
         Verb::Shell { allow, key } => {
             let Some(caller) = caller(allow, &key) else { return ExitCode::from(Exit::Usage as u8) };
-            let shell = Shell { socket: &socket, caller };
+            let shell = Shell { socket: &socket, trace_port: &trace_port, caller };
             match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
                 Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&socket, &shell.caller)),
                 Some(line) => shell.run(&line, false, &mut io::stdout(), &mut io::stderr()),
@@ -91,7 +94,7 @@ fn main() -> ExitCode {
         }
         Verb::Run { allow, json, words } => {
             let Some(caller) = caller(allow, "") else { return ExitCode::from(Exit::Usage as u8) };
-            let shell = Shell { socket: &socket, caller };
+            let shell = Shell { socket: &socket, trace_port: &trace_port, caller };
             shell.run(&words.join(" "), json, &mut io::stdout(), &mut io::stderr())
         }
         Verb::Pipe => end(pipe::pipe(&socket, &Caller::named(Way::Channel, "", control::Permissions::all()))),

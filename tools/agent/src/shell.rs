@@ -3,9 +3,10 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 use std::path::Path;
 
-use control::{Caller, Command, Event, Permissions, View, table};
+use control::{Caller, Command, Event, Permissions, TraceStep, View, table};
 
 use crate::client::{Client, Failed};
+use crate::trace::{self, NotSaved, Wanted};
 use crate::words::{self, Asked};
 
 /// How a command ended: the exit code.
@@ -14,7 +15,8 @@ use crate::words::{self, Asked};
 pub enum Exit {
     /// It was carried out.
     Done = 0,
-    /// The hypervisor has refused it: there is no such guest, or it is in another state.
+    /// The hypervisor has refused it: there is no such guest, or it is in another state. Or another client has the trace, or
+    /// the output takes nothing more.
     Refused = 1,
     /// It is no command.
     Usage = 2,
@@ -28,6 +30,8 @@ pub enum Exit {
 pub struct Shell<'a> {
     /// The broker's socket.
     pub socket: &'a Path,
+    /// The port that a trace comes from.
+    pub trace_port: &'a Path,
     /// Who asks.
     pub caller: Caller,
 }
@@ -53,6 +57,19 @@ impl Shell<'_> {
                 Err(Answer::Refused(why)) => fail(errors, &why, Exit::Refused),
                 Err(Answer::Failed(why)) => fail(errors, &why.to_string(), Exit::NoAnswer),
             },
+            Command::Trace { step: TraceStep::Save, stop, classes } => {
+                let wanted = Wanted { classes, stop, time: asked.time };
+                let saved =
+                    trace::open(self.trace_port).and_then(|mut port| trace::save(&mut port, self.socket, &wanted, out));
+                match saved {
+                    Ok(()) => Exit::Done,
+                    Err(NotSaved::Refused(why)) => fail(errors, &why, Exit::Refused),
+                    Err(NotSaved::Output(error)) => {
+                        fail(errors, &format!("the output cannot be written: {error}"), Exit::Refused)
+                    }
+                    Err(NotSaved::Failed(why)) => fail(errors, &why.to_string(), Exit::NoAnswer),
+                }
+            }
             _ => {
                 let json = json || asked.json;
                 let events = matches!(asked.command, Command::Report);
@@ -91,6 +108,9 @@ impl Shell<'_> {
             match line.trim() {
                 "" => {}
                 "exit" | "quit" => return last,
+                line if is_person && words::is_trace(line) => {
+                    last = fail(&mut errors, "a trace is not for a terminal: `ssh HOST trace save >FILE`", Exit::Usage);
+                }
                 line => last = self.run(line, false, &mut out, &mut errors),
             }
         }
@@ -156,6 +176,7 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
     let _ = match (answer, &asked.command) {
         (Event::Counters(counters), Command::Show(view)) => table::show(*view, counters, &mut text),
         (Event::Counters(counters), _) => table::show(View::Counters, counters, &mut text),
+        (Event::TraceState(state), _) => control::trace::show(state, &mut text),
         (Event::Reply { guests: Some(guests), .. }, _) => table::list(guests, &mut text),
         (Event::Reply { version: Some(version), .. }, _) => {
             text = format!("sidecore {version}\n");
@@ -178,7 +199,7 @@ fn help() -> String {
     let _ = control::help(&mut text);
     text = text.replace('\r', "");
     text.push_str(
-        "counters             show\n--json               after any command: the answer as JSON\nexit                 ends\n",
+        "counters             show\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
     );
     text
 }

@@ -1,6 +1,8 @@
 //! What a caller has typed: words of the shell, an option, and what the caller may ask.
 
-use control::{Caller, Command, Event, Request, View};
+use std::time::Duration;
+
+use control::{Caller, Command, Event, Request, TraceStep, View};
 
 /// A command as the agent carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,20 +11,48 @@ pub struct Asked {
     pub command: Command,
     /// The answer is to be JSON.
     pub json: bool,
+    /// For `trace save`: when the trace is to be switched off.
+    pub time: Option<Duration>,
 }
 
-/// Reads a line of words. `--json` may stand anywhere. `counters` is `show`.
+/// Most seconds of a trace: a day.
+const MAX_SECONDS: u64 = 24 * 60 * 60;
+
+/// Reads a line of words. `--json` may stand anywhere, and so may `--seconds N` for `trace save`. `counters` is `show`.
 ///
 /// # Errors
 /// The sentence to show.
 pub fn read(line: &str) -> Result<Asked, String> {
-    let json = line.split_whitespace().any(|word| word == "--json");
-    let words: Vec<&str> = line.split_whitespace().filter(|word| *word != "--json").collect();
+    let (mut json, mut seconds, mut words) = (false, None, Vec::new());
+    let mut all = line.split_whitespace();
+    while let Some(word) = all.next() {
+        match word {
+            "--json" => json = true,
+            "--seconds" => {
+                let number = all.next().and_then(|word| word.parse().ok()).filter(|n| (1..=MAX_SECONDS).contains(n));
+                seconds = Some(number.ok_or(format!("`--seconds` needs a number from 1 to {MAX_SECONDS}"))?);
+            }
+            word => words.push(word),
+        }
+    }
     let command = match words[..] {
         ["counters"] => Command::Show(View::Counters),
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
-    Ok(Asked { command, json })
+    if seconds.is_some() && !saves(&command) {
+        return Err("`--seconds` belongs to `trace save`".to_owned());
+    }
+    Ok(Asked { command, json, time: seconds.map(Duration::from_secs) })
+}
+
+/// Whether a line asks for a trace, whose answer is not text.
+#[must_use]
+pub fn is_trace(line: &str) -> bool {
+    read(line).is_ok_and(|asked| saves(&asked.command))
+}
+
+const fn saves(command: &Command) -> bool {
+    matches!(command, Command::Trace { step: TraceStep::Save, .. })
 }
 
 /// The answer to a line of JSON that the caller has no permission for. A line that is no command has none: the hypervisor says
@@ -42,12 +72,24 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_shell_with_json_anywhere() {
-        assert_eq!(read("list"), Ok(Asked { command: Command::List, json: false }));
-        let counters = Asked { command: Command::Show(View::Counters), json: true };
+        assert_eq!(read("list"), Ok(Asked { command: Command::List, json: false, time: None }));
+        let counters = Asked { command: Command::Show(View::Counters), json: true, time: None };
         assert_eq!(read("counters --json"), Ok(counters.clone()));
         assert_eq!(read("--json show"), Ok(counters));
-        assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false }));
+        assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
+    }
+
+    #[test]
+    fn a_trace_may_have_classes_and_a_time() {
+        let save = |classes: &str, stop| Command::Trace { step: TraceStep::Save, stop, classes: classes.into() };
+        assert_eq!(read("trace save"), Ok(Asked { command: save("", false), json: false, time: None }));
+        let wanted = Asked { command: save("exits,visits", true), json: false, time: Some(Duration::from_secs(9)) };
+        assert_eq!(read("trace save --seconds 9 --stop exits,visits"), Ok(wanted));
+        for line in ["trace save --seconds", "trace save --seconds 0", "trace save --seconds -1", "list --seconds 3"] {
+            assert!(read(line).unwrap_err().contains("`--seconds`"), "{line}");
+        }
+        assert!(is_trace(" trace  save exits") && !is_trace("trace show") && !is_trace("save"));
     }
 
     #[test]

@@ -1,0 +1,237 @@
+//! `trace save`: copies the machine's trace from the port `org.sidecore.trace` to standard output, as it is.
+//!
+//! The guest's kernel lets one program at a time open the port. The hypervisor sends while it is open, and ends when it is
+//! closed. What is not read is overwritten there and counted in the trace, so a slow reader loses records, and knows how many.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use control::{Command, Event, TraceStep};
+
+use crate::client::{Client, Failed};
+
+/// Bytes that are read at once.
+const PIECE: usize = 64 << 10;
+/// Time between two looks at a port that has nothing.
+const LOOK: Duration = Duration::from_millis(2);
+/// The port is empty if it had nothing for so long.
+const EMPTY: Duration = Duration::from_millis(50);
+/// Most time in which it has to become empty. What waits there is the end of a trace that was not read.
+const EMPTYING: Duration = Duration::from_secs(5);
+/// A trace has ended if the hypervisor has had the port closed for so long, though its event of the end did not come.
+const CLOSED: Duration = Duration::from_secs(3);
+/// Most time for the end after the trace was switched off. The hypervisor gives up after five seconds without a reader.
+const END: Duration = Duration::from_secs(60);
+
+/// What is to be saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Names of classes to switch on, with commas between them. Empty: what is on stays on.
+    pub classes: String,
+    /// With classes: a core drops new records when its ring is full, instead of the oldest.
+    pub stop: bool,
+    /// The trace is switched off after this time. `None`: it goes on until somebody switches it off.
+    pub time: Option<Duration>,
+}
+
+/// Why a trace was not saved, or not to its end.
+#[derive(Debug)]
+pub enum NotSaved {
+    /// Another client has the port, or the hypervisor refuses. The sentence to show.
+    Refused(String),
+    /// The hypervisor does not answer.
+    Failed(Failed),
+    /// The output takes nothing more.
+    Output(io::Error),
+}
+
+impl From<Failed> for NotSaved {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+/// Opens the port. Reading from it does not wait.
+///
+/// # Errors
+/// Another client has it open, or there is none.
+pub fn open(port: &Path) -> Result<File, NotSaved> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(port).map_err(not_opened)
+}
+
+fn not_opened(error: io::Error) -> NotSaved {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            NotSaved::Refused("the trace goes to another client; try again later".to_owned())
+        }
+        _ => NotSaved::Failed(Failed::Connection(error)),
+    }
+}
+
+/// Copies the trace from `port`, which does not wait, to `out`. `socket`: the broker's. Returns when the trace has ended. If
+/// `out` takes nothing more, it switches the trace off.
+///
+/// # Errors
+/// See [`NotSaved`]. What had come before is in `out`.
+pub fn save(port: &mut impl Read, socket: &Path, wanted: &Wanted, out: &mut dyn Write) -> Result<(), NotSaved> {
+    empty(port)?;
+    let mut client = Client::connect(socket, true)?;
+    // Whoever is being served is not disturbed.
+    if let (Event::TraceState(state), _) = client.ask(command(TraceStep::Show))?
+        && state.saving
+    {
+        return Err(NotSaved::Refused("the trace is being sent already; try again later".to_owned()));
+    }
+    if !wanted.classes.is_empty() {
+        let on = Command::Trace { step: TraceStep::On, stop: wanted.stop, classes: wanted.classes.clone() };
+        done(client.ask(on)?.0)?;
+    }
+    done(client.ask(command(TraceStep::Save))?.0)?;
+    let copied = copy(port, socket, wanted.time, &events(client), out);
+    if copied.is_err() {
+        // The hypervisor ends the sending by itself when the port is closed, but not the trace.
+        let _ = off(socket);
+    }
+    copied
+}
+
+fn command(step: TraceStep) -> Command {
+    Command::Trace { step, stop: false, classes: String::new() }
+}
+
+fn done(answer: Event) -> Result<(), NotSaved> {
+    match answer {
+        Event::Reply { ok: false, error, .. } => Err(NotSaved::Refused(error.unwrap_or_default().into_owned())),
+        _ => Ok(()),
+    }
+}
+
+fn off(socket: &Path) -> Result<(), NotSaved> {
+    done(Client::connect(socket, false)?.ask(command(TraceStep::Off))?.0)
+}
+
+/// Reads what an earlier client has left.
+fn empty(port: &mut impl Read) -> Result<(), NotSaved> {
+    let (mut last, end) = (Instant::now(), Instant::now() + EMPTYING);
+    while last.elapsed() < EMPTY {
+        if read(port, &mut [0; PIECE])?.len() > 0 {
+            last = Instant::now();
+        } else {
+            thread::sleep(LOOK);
+        }
+        if Instant::now() > end {
+            return Err(NotSaved::Refused("the port still has an earlier trace; try again later".to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// What a port gives.
+enum Got {
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// Nothing, and the hypervisor has the port closed.
+    Closed,
+}
+
+impl Got {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Bytes(len) => *len,
+            Self::Nothing | Self::Closed => 0,
+        }
+    }
+}
+
+fn read(port: &mut impl Read, bytes: &mut [u8]) -> Result<Got, NotSaved> {
+    match port.read(bytes) {
+        Ok(0) => Ok(Got::Closed),
+        Ok(len) => Ok(Got::Bytes(len)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(Got::Nothing)
+        }
+        Err(error) => Err(Failed::Connection(error).into()),
+    }
+}
+
+/// Waits in a thread for the event of the trace's end. The thread ends with it, or with the connection.
+fn events(mut client: Client) -> Receiver<()> {
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        loop {
+            match client.event() {
+                Ok(Event::Trace { end: true, .. }) => {
+                    // Until nobody wants to know: the receiver would take an end of this channel for a broken connection.
+                    while tell.send(()).is_ok() {
+                        thread::sleep(EMPTY);
+                    }
+                    return;
+                }
+                // Another event, or none for a long time.
+                Ok(_) | Err(Failed::NotAnAnswer(_)) => {}
+                Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(Failed::Connection(_)) => return,
+            }
+        }
+    });
+    told
+}
+
+fn copy(
+    port: &mut impl Read,
+    socket: &Path,
+    time: Option<Duration>,
+    ends: &Receiver<()>,
+    out: &mut dyn Write,
+) -> Result<(), NotSaved> {
+    let mut bytes = vec![0; PIECE];
+    let mut off_at = time.map(|time| Instant::now() + time);
+    let (mut over_at, mut closed_since, mut ended) = (None, None, false);
+    loop {
+        if off_at.is_some_and(|at| Instant::now() >= at) {
+            off(socket)?;
+            (off_at, over_at) = (None, Some(Instant::now() + END));
+        }
+        // The event comes when everything is in the port. So an empty port means the end only if it came before.
+        let broken = match ends.try_recv() {
+            Ok(()) => {
+                ended = true;
+                false
+            }
+            Err(TryRecvError::Empty) => false,
+            Err(TryRecvError::Disconnected) => true,
+        };
+        match read(port, &mut bytes)? {
+            Got::Bytes(len) => {
+                closed_since = None;
+                out.write_all(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)?;
+            }
+            _ if ended => break,
+            _ if broken => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
+            got => {
+                match got {
+                    Got::Closed => {
+                        if closed_since.get_or_insert_with(Instant::now).elapsed() > CLOSED {
+                            break;
+                        }
+                    }
+                    _ => closed_since = None,
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        if over_at.is_some_and(|at| Instant::now() > at) {
+            return Err(NotSaved::Refused("the trace does not end".to_owned()));
+        }
+    }
+    out.flush().map_err(NotSaved::Output)
+}
+
+#[cfg(test)]
+mod tests;
