@@ -93,16 +93,15 @@ impl State {
 /// # Errors
 /// The port or the socket cannot be opened.
 pub fn serve(port: &Path, socket: &Path) -> Result<()> {
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .open(port)
         .with_context(|| format!("cannot open the port {}", port.display()))?;
     let listener = listen(socket)?;
-    // What an earlier owner of the port has left unfinished ends here.
-    file.write_all(b"\n").with_context(|| format!("cannot write to {}", port.display()))?;
     let from = file.try_clone()?;
-    serve_with(from, file, &listener);
+    // What an earlier owner of the port has left unfinished ends by the line feed.
+    begin_with("\n", from, file, &listener);
     Ok(())
 }
 
@@ -124,8 +123,16 @@ fn listen(socket: &Path) -> Result<UnixListener> {
 
 /// Serves clients of `listener` over a port.
 pub fn serve_with(from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
+    begin_with("", from, to, listener);
+}
+
+/// The same, with something that is written first. Nobody waits for it: the hypervisor may take nothing before it has been
+/// relieved of the answers to an earlier owner's commands.
+fn begin_with(first: &str, from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
     let shared = Arc::new(Shared::default());
     let (commands, to_port) = sync_channel(MAX_CLIENTS);
+    // It has room for the first one.
+    let _ = commands.send(first.to_owned());
     thread::spawn(move || write_port(to, &to_port));
     let reader = shared.clone();
     thread::spawn(move || read_port(BufReader::new(from), &reader));
@@ -350,6 +357,47 @@ pub(crate) mod tests {
 
     fn done(request: &Request) -> String {
         Event::done(request.id).to_line().unwrap()
+    }
+
+    /// A port that takes nothing before all that waits in it has been read, as the hypervisor's channel does.
+    struct Full(std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<Vec<u8>>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // It gives an error once its other end has been read and dropped, and is open from then on.
+            let _ = self.0.recv();
+            let _ = self.1.send(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Left(io::Cursor<Vec<u8>>, Option<std::sync::mpsc::Sender<()>>);
+
+    impl Read for Left {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            let len = self.0.read(bytes)?;
+            if len == 0 {
+                self.1 = None;
+            }
+            Ok(len)
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_owner_left_is_read_before_anything_can_be_written() {
+        let socket = PathBuf::from(format!("/tmp/sidecore-broker-left-{}", std::process::id()));
+        let listener = listen(&socket).unwrap();
+        let (read, all_read) = std::sync::mpsc::channel();
+        let (written, got) = std::sync::mpsc::channel();
+        let answers = b"{\"event\":\"reply\",\"id\":7,\"ok\":true}\n".repeat(100);
+        let from = Left(io::Cursor::new(answers), Some(read));
+        thread::spawn(move || begin_with("\n", from, Full(all_read, written), &listener));
+        assert_eq!(got.recv_timeout(Duration::from_secs(30)).as_deref(), Ok(&b"\n"[..]));
+        fs::remove_file(socket).unwrap();
     }
 
     #[test]
