@@ -89,10 +89,9 @@ pub fn arm(deadline: u64) {
     if r.deadline {
         apic::arm_deadline(deadline.max(1));
     } else {
-        let ticks = u128::from(deadline.saturating_sub(tsc()))
-            .saturating_mul(r.apic.into())
-            .checked_div(r.tsc.into())
-            .unwrap_or_default();
+        // The product of two numbers of 64 bits has at most 128.
+        let scaled = u128::from(deadline.saturating_sub(tsc())).wrapping_mul(r.apic.into());
+        let ticks = scaled.checked_div(r.tsc.into()).unwrap_or_default();
         apic::arm_one_shot(ticks.saturating_add(1).min(u128::from(u32::MAX)) as u32);
     }
 }
