@@ -33,7 +33,7 @@ impl Machine {
     /// Prepares an entry. Call it again whenever the mailbox refuses the entry or the wait.
     pub fn before_entry(&self, vcpu: &mut impl Vcpu, context: &mut Context, host: &impl Host) -> Entry {
         let entry = self.prepare(vcpu, context, host);
-        self.end_exit(context, host.tsc(), host);
+        self.end_exit(context, host);
         entry
     }
 

@@ -129,7 +129,7 @@ impl Machine {
 
     fn stop(&self, stop: Stop, context: &mut Context, host: &impl Host) -> Next {
         self.request_stop(stop.clone(), |s| host.signal(s));
-        self.end_exit(context, host.tsc(), host);
+        self.end_exit(context, host);
         Next::Stop(self.stopped().unwrap_or(stop))
     }
 

@@ -18,10 +18,11 @@ impl Machine {
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
-    /// Counts the exit that was handled, and shows it to the observer. `end` is the host's TSC now. Does nothing if no
+    /// Counts the exit that was handled, and shows it to the observer. Does nothing if no
     /// exit is being handled.
-    pub(super) fn end_exit(&self, context: &mut Context, end: u64, host: &impl Host) {
+    pub(super) fn end_exit(&self, context: &mut Context, host: &impl Host) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
+        let end = host.tsc();
         context.exits().record(reason, end.wrapping_sub(begin));
         if let Some((rip, qualification)) = watched {
             host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
