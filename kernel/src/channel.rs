@@ -31,7 +31,7 @@ pub static END: Mutex<Option<End>> = Mutex::new(None);
 /// Tells the guest an event. `of`: the guest whose output it is. Its own output is not told to it, because a program that logs
 /// what it reads would never end.
 pub fn event(line: &str, of: Option<&str>) {
-    // It is held while something is logged in this file only. Such a line is not told.
+    // `management.rs` may log while it holds the lock. The guest does not get such a line.
     let Some(mut end) = END.try_lock() else { return };
     if let Some(end) = &mut *end
         && end.conversation.1.is_some()

@@ -408,8 +408,8 @@ pub fn read() -> Option<u8> {
     COM1.lock().uart.as_mut()?.receive()
 }
 
-/// Sends an event of sidecore's own to COM2 and to the management guest. If there was no memory to make it, or there is none for its line, it is counted
-/// as lost.
+/// Sends an event of sidecore's own to COM2 and to the management guest. If there was no memory to make it, or there is none
+/// for its line, it is counted as dropped.
 pub fn send_event(event: Result<Event, NoMemory>) {
     let mut port = COM2.lock();
     port.tell(loss_on_com2);

@@ -38,11 +38,6 @@ pub fn start(config: &Config) {
     });
 }
 
-/// Who is at the guest's end. `None`: no guest manages the machine.
-pub fn caller() -> Option<Caller> {
-    END.lock().as_ref().map(|end| end.caller.clone())
-}
-
 /// Begins a tick: looks whether a new conversation has begun, and gives the guest what it has room for.
 pub fn tick(guests: &Guests) {
     if let Some(end) = &mut *END.lock() {
@@ -56,12 +51,13 @@ pub fn tick(guests: &Guests) {
     }
 }
 
-/// Returns the guest's next command, or why a line is none.
-pub fn next(guests: &Guests) -> Option<Result<Request, Refused>> {
+/// Returns the guest's next command, or why a line is none, and who asks.
+pub fn next(guests: &Guests) -> Option<(Caller, Result<Request, Refused>)> {
     let mut end = END.lock();
     let end = end.as_mut()?;
     let port = guests.own_port(end.guest, CONTROL_PORT)?;
-    end.channel.next(&mut end.budget, |bytes| port.read(bytes))
+    let request = end.channel.next(&mut end.budget, |bytes| port.read(bytes))?;
+    Some((end.caller.clone(), request))
 }
 
 /// Answers the guest's last command.

@@ -34,8 +34,6 @@ static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 
 /// Microseconds between two readings of the counters for `top`.
 const TOP_PERIOD: u64 = 1_000_000;
-/// The live picture is due at once, because a key has changed it.
-const TOP_CHANGED: u64 = 0;
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -43,18 +41,23 @@ pub struct Operator {
     lines: LineReader,
     guests: Guests,
     trace: Reader,
-    /// The live picture, if it has COM1.
-    top: Option<Top>,
-    /// When it is due, in TSC ticks.
-    top_due: u64,
-    /// When the counters were last read for it.
-    top_read: u64,
+    /// `top`, if it has COM1.
+    top: Option<LiveTop>,
     /// Whoever is at the other end of COM1.
     person: Caller,
     /// Whoever is at the other end of COM2.
     script: Caller,
     /// What to do once all guests are down.
     ending: Option<Ending>,
+}
+
+/// `top`, and when it is drawn.
+struct LiveTop {
+    top: Top,
+    /// The TSC at which it reads the counters again.
+    read_at: u64,
+    /// A key has changed what it shows.
+    changed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,18 +71,7 @@ impl Operator {
     pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self {
-            shell: Shell::new(),
-            lines: LineReader::new(),
-            guests,
-            trace,
-            top: None,
-            top_due: 0,
-            top_read: 0,
-            person,
-            script,
-            ending: None,
-        }
+        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, top: None, person, script, ending: None }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -155,10 +147,10 @@ impl Operator {
 
     /// Takes a typed byte. Returns whether it was the end of a command.
     fn typed(&mut self, byte: u8) -> bool {
-        if let Some(top) = &mut self.top {
-            match top.feed(byte, &mut console::Com1) {
-                // The picture is drawn when COM1 has sent the one before.
-                Ok(AfterKey::Refresh) => self.top_due = TOP_CHANGED,
+        if let Some(live) = &mut self.top {
+            match live.top.feed(byte, &mut console::Com1) {
+                // It is drawn when COM1 has sent the picture before.
+                Ok(AfterKey::Refresh) => live.changed = true,
                 Ok(AfterKey::Leave) => self.leave_top(),
                 Ok(AfterKey::Nothing) | Err(_) => {}
             }
@@ -189,23 +181,23 @@ impl Operator {
         false
     }
 
-    /// Draws the live picture if it is due and COM1 has sent all before. Reads the counters once a period, unless a key asked for
-    /// the picture.
+    /// Draws `top` once a period, with new counters, and after a key, when COM1 has sent the picture before.
     fn refresh_top(&mut self) {
-        let Some(top) = &mut self.top else { return };
-        if time::tsc() < self.top_due || !console::com1_is_idle() {
+        let Some(live) = &mut self.top else { return };
+        let now = time::tsc();
+        let reads = now >= live.read_at;
+        if !(reads || live.changed) || !console::com1_is_idle() {
             return;
         }
-        let now = time::tsc();
-        if self.top_due != TOP_CHANGED || now.saturating_sub(self.top_read) >= time::micros(TOP_PERIOD) {
+        if reads {
             match self.guests.counters(None) {
-                Ok(counters) => top.read(counters),
+                Ok(counters) => live.top.read(counters),
                 Err(NoMemory) => return self.leave_top(),
             }
-            self.top_read = now;
+            live.read_at = now.saturating_add(time::micros(TOP_PERIOD));
         }
-        let _ = top.refresh(&mut console::Com1);
-        self.top_due = self.top_read.saturating_add(time::micros(TOP_PERIOD));
+        live.changed = false;
+        let _ = live.top.refresh(&mut console::Com1);
     }
 
     fn leave_top(&mut self) {
@@ -214,7 +206,7 @@ impl Operator {
         self.reply_prompt();
     }
 
-    /// Shows the prompt and what is typed, unless a guest or the live picture has the terminal.
+    /// Shows the prompt and what is typed, unless a guest or `top` has the terminal.
     fn reply_prompt(&self) {
         if self.shell.attached().is_none() && self.top.is_none() {
             let _ = self.shell.prompt(&mut console::Com1);
@@ -223,7 +215,10 @@ impl Operator {
     }
 
     fn carry_out_for_person(&mut self, command: Command) {
-        if let Err(why) = audited(&self.person.clone(), command, |command| self.show_to_person(command)) {
+        let person = self.person.clone();
+        let result =
+            allowed(&person, &command).and_then(|()| audited(&person, command, |command| self.show_to_person(command)));
+        if let Err(why) = result {
             console::print(format_args!("{why}\n"));
         }
     }
@@ -254,7 +249,7 @@ impl Operator {
             Command::Top => {
                 console::take_full_screen();
                 match Top::new(&mut console::Com1) {
-                    Ok(top) => (self.top, self.top_due, self.top_read) = (Some(top), 0, 0),
+                    Ok(top) => self.top = Some(LiveTop { top, read_at: 0, changed: false }),
                     Err(no_memory) => {
                         console::leave_full_screen();
                         return Err(no_memory.into());
@@ -344,10 +339,9 @@ impl Operator {
 
     /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
     fn serve_management(&mut self) {
-        let Some(caller) = management::caller() else { return };
         management::tick(&self.guests);
         for _ in 0..COMMANDS {
-            let Some(request) = management::next(&self.guests) else { break };
+            let Some((caller, request)) = management::next(&self.guests) else { break };
             self.requested(&caller, request);
         }
     }
@@ -375,26 +369,28 @@ impl Operator {
             Err(refused) => return self.reply(caller, refused.id, Err(refused.error)),
         };
         let id = request.id;
-        // What answers with more than a reply. It changes nothing, so the audit has only its refusal.
-        let shows = request.command.check(caller).is_ok();
+        if let Err(why) = allowed(caller, &request.command) {
+            return self.reply(caller, id, Err(why));
+        }
         match request.command {
-            Command::Show(_) if shows => self.answer(caller, self.guests.counters(id).map(Event::Counters), id),
-            Command::Audit if shows => {
+            // These change nothing, so the audit has only their refusals.
+            Command::Show(_) => self.answer(caller, self.guests.counters(id).map(Event::Counters), id),
+            Command::Audit => {
                 let records = AUDIT.lock().copy();
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
-            Command::List if shows => {
+            Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 self.answer(caller, self.guests.list().map(reply), id);
             }
-            Command::Version if shows => {
+            Command::Version => {
                 let version = Some(env!("CARGO_PKG_VERSION").into());
                 self.answer(caller, Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
-            Command::Trace { step: TraceStep::Show, .. } if shows => {
+            Command::Trace { step: TraceStep::Show, .. } => {
                 self.answer(caller, self.trace.state(id).map(Event::TraceState), id);
             }
-            Command::Report if shows => {
+            Command::Report => {
                 report::answer(|entry| match caller.way {
                     Way::Channel => management::answer_line(entry),
                     Way::Com1 | Way::Com2 => console::answer(entry, None),
@@ -446,17 +442,22 @@ impl Operator {
     }
 }
 
-/// Carries out a command if its caller may ask for it, and notes in the audit what became of it.
+/// Whether a caller may ask for a command. The audit has each refusal.
+fn allowed(caller: &Caller, command: &Command) -> Result<(), Text> {
+    command.check(caller).inspect_err(|why| note(caller, &Note::from(command), Outcome::Refused, why))
+}
+
+/// Carries out a command that its caller may ask for, and notes in the audit what became of it.
 fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) -> Result<(), Text>) -> Result<(), Text> {
-    let note = Note::from(&command);
-    let allowed = command.check(caller);
-    let outcome = if allowed.is_ok() { Outcome::Done } else { Outcome::Refused };
-    let result = allowed.and_then(|()| carry_out(command));
-    let (outcome, why) = match &result {
-        Ok(()) => (outcome, ""),
-        Err(why) if outcome == Outcome::Refused => (outcome, &**why),
-        Err(why) => (Outcome::Failed, &**why),
-    };
-    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, &note, outcome, why);
+    let what = Note::from(&command);
+    let result = carry_out(command);
+    match &result {
+        Ok(()) => note(caller, &what, Outcome::Done, ""),
+        Err(why) => note(caller, &what, Outcome::Failed, why),
+    }
     result
+}
+
+fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
+    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, what, outcome, why);
 }

@@ -218,11 +218,32 @@ impl Sink for Com2 {
 /// A core that has a ring.
 struct Traced {
     core: CoreIndex,
+    role: Role,
+    /// The name of the guest, or of the role.
     user: String,
     ring: &'static Ring,
     cursor: Cursor,
     /// Records written and dropped before `trace on`.
     before: u64,
+}
+
+/// What a core is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Control,
+    Engine,
+    /// It runs a vCPU of this guest.
+    Guest(u8),
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Engine => "engine",
+            Self::Guest(_) => "guest",
+        }
+    }
 }
 
 impl Traced {
@@ -242,14 +263,18 @@ impl Reader {
         for core in core::iter::once(0).chain(engines) {
             make(core, None, config.trace.memory).map_err(|e| format!("the trace of core {core}: {e}"))?;
         }
-        let user = |core| match owned(core)?.guest {
-            NO_GUEST if core == 0 => Some("control".into()),
-            NO_GUEST => Some("engine".into()),
-            guest => config.guests.get(usize::from(guest)).map(|guest| guest.name.clone()),
-        };
         let traced = |core| {
-            let (ring, user) = (ring(core)?, user(core)?);
-            Some(Traced { core, user, ring, cursor: Cursor::new(), before: 0 })
+            let owned = owned(core)?;
+            let role = match owned.guest {
+                NO_GUEST if core == 0 => Role::Control,
+                NO_GUEST => Role::Engine,
+                guest => Role::Guest(guest),
+            };
+            let user = match role {
+                Role::Guest(guest) => config.guests.get(usize::from(guest))?.name.clone(),
+                role => role.name().into(),
+            };
+            Some(Traced { core, role, user, ring: &owned.ring, cursor: Cursor::new(), before: 0 })
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         ON.set(config.trace.on);
@@ -316,9 +341,9 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the management
-    /// guest's port, if the guest has it open. Returns whether sending to that port has
-    /// ended. It also ends when the guest closes the port or opens it again, or has another life.
+    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the
+    /// management guest's port, if the guest has it open. Returns whether sending to that port has ended. It also ends when the
+    /// guest closes the port or opens it again, or has another life.
     pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(Opening, S)>) -> bool {
         let Some((saving, to)) = &mut self.saving else { return false };
         let (to, is_off) = (*to, ON.get().is_empty());
@@ -334,10 +359,13 @@ impl Reader {
             return false;
         }
         self.saving = None;
-        if to == To::Com2 {
-            console::send_pieces([TRACE_END]);
+        match to {
+            To::Com2 => {
+                console::send_pieces([TRACE_END]);
+                false
+            }
+            To::Port(_) => true,
         }
-        to != To::Com2
     }
 
     /// Returns the state, for the request `id`.
@@ -370,13 +398,13 @@ impl Reader {
 fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
     let mut names: Vec<(Table, u32, u32, String)> = Vec::new();
     for traced in cores {
-        let (role, belongs_to) = match (owned(traced.core).map_or(NO_GUEST, |owned| owned.guest), traced.core) {
-            (NO_GUEST, 0) => ("control", NOTHING),
+        let belongs_to = match traced.role {
+            Role::Control => NOTHING,
             // There is one engine.
-            (NO_GUEST, _) => ("engine", 0),
-            (guest, _) => ("guest", guest.into()),
+            Role::Engine => 0,
+            Role::Guest(guest) => guest.into(),
         };
-        names.push((Table::Core, traced.core as u32, belongs_to, role.into()));
+        names.push((Table::Core, traced.core as u32, belongs_to, traced.role.name().into()));
     }
     for (number, guest) in (0_u32..).zip(&config.guests) {
         names.push((Table::Guest, number, NOTHING, guest.name.clone()));

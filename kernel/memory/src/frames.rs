@@ -29,7 +29,7 @@ impl core::fmt::Display for OutOfMemory {
 /// Free physical memory, and how many bytes were handed out to the hypervisor and to guests.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {
-    /// Start and end, in the order of their addresses. They do not touch each other's pages.
+    /// Start and end, in the order of their addresses. They do not overlap.
     runs: heapless::Vec<(u64, u64), MAX_RUNS>,
     host: u64,
     guests: u64,

@@ -23,15 +23,15 @@ use crate::{image, paths, ui};
 
 /// The kinds of the probe's action `exits`, in its order, and the instructions that each takes.
 const KINDS: [(&str, f64); 6] = [
-    ("CPUID", 1662.0),
-    ("RDMSR of IA32_APIC_BASE", 1650.0),
-    ("WRMSR of the EOI register", 1746.0),
-    ("IN from COM1", 992.0),
-    ("IN from PCI's CONFIG_DATA", 1007.0),
-    ("a load from the IOAPIC, decoded", 2548.0),
+    ("CPUID", 1642.0),
+    ("RDMSR of IA32_APIC_BASE", 1630.0),
+    ("WRMSR of the EOI register", 1724.0),
+    ("IN from COM1", 971.0),
+    ("IN from PCI's CONFIG_DATA", 986.0),
+    ("a load from the IOAPIC, decoded", 2527.0),
 ];
 /// Instructions that an exit takes more while exits are traced, at most.
-const TRACED: f64 = 72.0;
+const TRACED: f64 = 70.0;
 /// A count may be larger by this factor, because compilers differ.
 const TOLERANCE: f64 = 1.02;
 /// How long a guest may take to start, to report or to end.

@@ -18,8 +18,8 @@ impl Machine {
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
-    /// Counts the exit that was handled, and shows it to the observer. Does nothing if no
-    /// exit is being handled.
+    /// Counts the exit that was handled, and shows it to the observer. Does nothing if no exit
+    /// is being handled.
     pub(super) fn end_exit(&self, context: &mut Context, host: &impl Host) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         let end = host.tsc();
