@@ -482,11 +482,20 @@ pub(crate) mod tests {
 
     #[test]
     fn commands_end_with_an_exit_code_that_says_how() {
-        let socket = machine(|request| {
+        let mut audit = control::Audit::new();
+        audit.note_text(
+            0,
+            &control::Caller::cable(Way::Com2, Permissions::all()),
+            "kill a",
+            control::Outcome::Done,
+            "",
+        );
+        let socket = machine(move |request| {
             vec![match &request.command {
                 Command::Show(_) => {
                     Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }).to_line().unwrap()
                 }
+                Command::Audit => Event::Audit { id: request.id, records: audit.copy().unwrap() }.to_line().unwrap(),
                 Command::Kill(_) => Event::refused(request.id, "no guest `x`".into()).to_line().unwrap(),
                 _ => done(request),
             }]
@@ -494,6 +503,8 @@ pub(crate) mod tests {
         let all = Permissions::all();
         let (exit, out, errors) = run(&socket, all, "counters --json");
         assert!(matches!(Event::from_line(&out), Ok(Event::Counters(_))), "{exit:?} {out} {errors}");
+        let (exit, out, errors) = run(&socket, all, "show audit");
+        assert_eq!((exit, out.as_str(), errors.as_str()), (Exit::Done, "1970-01-01 00:00:00 COM2: kill a: done\n", ""));
         assert_eq!(run(&socket, all, "stop a"), (Exit::Done, String::new(), String::new()));
         assert_eq!(run(&socket, all, "kill x"), (Exit::Refused, String::new(), "no guest `x`\n".into()));
         let (exit, _, errors) = run(&socket, all, "lst");

@@ -76,6 +76,7 @@ impl Client {
                 Event::Reply { id, .. } if *id == Some(self.last) => return Ok((event, events)),
                 Event::TraceState(state) if state.id == Some(self.last) => return Ok((event, events)),
                 Event::Counters(counters) if counters.id == Some(self.last) => return Ok((event, events)),
+                Event::Audit { id, .. } if *id == Some(self.last) => return Ok((event, events)),
                 // The broker answers so to what it could not read.
                 Event::Reply { id: None, ok: false, .. } => return Ok((event, events)),
                 _ => events.push(event),
