@@ -64,10 +64,7 @@ impl Client {
     /// There is no answer.
     pub fn ask(&mut self, command: Command) -> Result<(Event, Vec<Event>), Failed> {
         self.last += 1;
-        let mut line = Request { id: Some(self.last), command }.to_line();
-        if !line.ends_with('\n') {
-            line.push('\n');
-        }
+        let line = Request { id: Some(self.last), command }.to_line();
         self.stream.get_mut().write_all(line.as_bytes())?;
         let mut events = Vec::new();
         loop {
