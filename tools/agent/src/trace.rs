@@ -52,7 +52,10 @@ pub enum NotSaved {
 
 impl From<Failed> for NotSaved {
     fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
+        match failed {
+            Failed::Refused(why) => Self::Refused(why),
+            Failed::Connection(_) | Failed::NotAnAnswer(_) => Self::Failed(failed),
+        }
     }
 }
 
@@ -89,9 +92,9 @@ pub fn save(port: &mut impl Read, socket: &Path, wanted: &Wanted, out: &mut dyn 
     }
     if !wanted.classes.is_empty() {
         let on = Command::Trace { step: TraceStep::On, stop: wanted.stop, classes: wanted.classes.clone() };
-        done(client.ask(on)?.0)?;
+        client.ask(on)?;
     }
-    done(client.ask(command(TraceStep::Save))?.0)?;
+    client.ask(command(TraceStep::Save))?;
     let copied = copy(port, socket, wanted.time, &events(client), out);
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
@@ -104,15 +107,8 @@ fn command(step: TraceStep) -> Command {
     Command::Trace { step, stop: false, classes: String::new() }
 }
 
-fn done(answer: Event) -> Result<(), NotSaved> {
-    match answer {
-        Event::Reply { ok: false, error, .. } => Err(NotSaved::Refused(error.unwrap_or_default().into_owned())),
-        _ => Ok(()),
-    }
-}
-
-fn off(socket: &Path) -> Result<(), NotSaved> {
-    done(Client::connect(socket, false)?.ask(command(TraceStep::Off))?.0)
+fn off(socket: &Path) -> Result<(), Failed> {
+    Client::connect(socket, false)?.ask(command(TraceStep::Off)).map(drop)
 }
 
 /// Reads what an earlier client has left.
@@ -169,7 +165,7 @@ fn events(mut client: Client) -> Receiver<Last> {
                 // Another event, or none for a long time.
                 Ok(_) | Err(Failed::NotAnAnswer(_)) => {}
                 Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(Failed::Connection(_)) => break Last::Broken,
+                Err(_) => break Last::Broken,
             }
         };
         // Nobody listens if the copying has failed.
