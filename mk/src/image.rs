@@ -39,11 +39,7 @@ pub fn verb(config: Option<&Path>, secrets: Option<&Secrets>) -> Result<Outcome>
     let mut setup = two_guests::setup(false);
     if let Some(secrets) = secrets {
         setup = guests::with_entries(setup, management::ENTRIES);
-        for module in &mut setup.modules {
-            if let Content::Text(config) = &mut module.content {
-                config.push_str(management::GUEST);
-            }
-        }
+        setup = guests::with_last_entries(setup, management::GUEST);
         let Secrets { keys, host_key } = secrets.clone();
         setup.modules.push(Module::new("management", Content::Management { keys, host_key }));
     }

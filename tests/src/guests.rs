@@ -267,12 +267,7 @@ pub fn with_isolation(mut setup: Setup, entry: &str) -> Setup {
     if !setup.modules.contains(&module) {
         setup.modules.push(module);
     }
-    for module in &mut setup.modules {
-        if let Content::Text(text) = &mut module.content {
-            text.push_str(entry);
-        }
-    }
-    setup
+    with_last_entries(setup, entry)
 }
 
 /// The IP address of guest number `number`.
@@ -349,12 +344,7 @@ pub fn with_edk2(mut setup: Setup, name: &str, entry: &str) -> Setup {
     setup.cpus += 1;
     setup.memory_mib += 128 + 8;
     setup.modules.push(module);
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.push_str(&text);
-        }
-    }
-    setup
+    with_last_entries(setup, &text)
 }
 
 /// The name of the guest of [`debian`].
@@ -389,6 +379,17 @@ pub fn with_entries(mut setup: Setup, entries: &str) -> Setup {
     for module in &mut setup.modules {
         if let Content::Text(config) = &mut module.content {
             config.insert_str(0, entries);
+        }
+    }
+    setup
+}
+
+/// The same server with these entries after all others in its sidecore.toml.
+#[must_use]
+pub fn with_last_entries(mut setup: Setup, entries: &str) -> Setup {
+    for module in &mut setup.modules {
+        if let Content::Text(config) = &mut module.content {
+            config.push_str(entries);
         }
     }
     setup

@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use control::{Command, Counters, GuestState};
 use serde_json::Value;
 
-use crate::guests::module_name;
+use crate::guests::{module_name, with_last_entries};
 use crate::platform::Platform;
 use crate::scenario::{Context, seconds};
 use crate::session::Session;
@@ -128,11 +128,7 @@ pub fn server(name: &str, probes: &[Probe]) -> Setup {
 /// The same server with these probes.
 #[must_use]
 pub fn with_probes(mut setup: Setup, probes: &[Probe]) -> Setup {
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.extend(probes.iter().map(Probe::to_toml));
-        }
-    }
+    setup = with_last_entries(setup, &probes.iter().map(Probe::to_toml).collect::<String>());
     setup.modules.push(Module::new(module_name(&Content::Probe), Content::Probe));
     setup.cpus += probes.iter().map(|probe| probe.vcpus).sum::<u32>();
     setup.memory_mib += probes.iter().map(|probe| MEMORY_MIB + probe.disks_mib).sum::<u32>();

@@ -157,28 +157,37 @@ impl Audit {
     /// # Errors
     /// Those of `out`.
     pub fn show(&self, out: &mut dyn Write) -> fmt::Result {
-        if self.records().next().is_none() {
-            return out.write_str("nothing was changed yet\n");
-        }
-        for record in self.records() {
-            let mut line = Folded::new(out);
-            write!(line, "{} {}", Time(record.time), record.way.name())?;
-            if !record.who.is_empty() {
-                write!(line, " ({})", record.who)?;
-            }
-            write!(line, ": {}: ", record.command)?;
-            match record.outcome {
-                Outcome::Done => line.write_str("done")?,
-                Outcome::Refused => write!(line, "refused: {}", record.reason)?,
-                Outcome::Failed => write!(line, "failed: {}", record.reason)?,
-            }
-            if record.times > 1 {
-                write!(line, ", {} times until {}", record.times, Time(record.last))?;
-            }
-            line.end()?;
-        }
-        Ok(())
+        show_records(self.records(), out)
     }
+}
+
+/// Writes records for a person, in lines of up to 80 columns.
+///
+/// # Errors
+/// Those of `out`.
+pub fn show_records<'a>(records: impl IntoIterator<Item = &'a Record>, out: &mut dyn Write) -> fmt::Result {
+    let mut records = records.into_iter().peekable();
+    if records.peek().is_none() {
+        return out.write_str("nothing was changed yet\n");
+    }
+    for record in records {
+        let mut line = Folded::new(out);
+        write!(line, "{} {}", Time(record.time), record.way.name())?;
+        if !record.who.is_empty() {
+            write!(line, " ({})", record.who)?;
+        }
+        write!(line, ": {}: ", record.command)?;
+        match record.outcome {
+            Outcome::Done => line.write_str("done")?,
+            Outcome::Refused => write!(line, "refused: {}", record.reason)?,
+            Outcome::Failed => write!(line, "failed: {}", record.reason)?,
+        }
+        if record.times > 1 {
+            write!(line, ", {} times until {}", record.times, Time(record.last))?;
+        }
+        line.end()?;
+    }
+    Ok(())
 }
 
 impl Ring {

@@ -49,7 +49,7 @@ mod view;
 use alloc::borrow::Cow;
 
 pub use self::trace::{TraceState, TraceStep, TracedCore};
-pub use audit::{Audit, Note, Outcome, Record};
+pub use audit::{Audit, Note, Outcome, Record, show_records};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
 pub use command::{Command, help};
 pub use counters::{

@@ -9,14 +9,14 @@ use std::process::{Child, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ::trace::Kind;
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Counters, Event, GuestState, TraceStep};
 use serde_json::Value;
-use trace::Kind;
 
 use crate::boot::{Boot, alone};
-use crate::cases::trace::Read;
-use crate::guests::{Guest, address, module_name, server, with_entries};
+use crate::cases::trace::{self, Read};
+use crate::guests::{Guest, address, module_name, server, with_entries, with_last_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
@@ -191,11 +191,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
          mac = \"52:54:00:00:00:09\"\n\n[[guest.entropy]]\n\n",
         module_name(&initrd)
     );
-    for module in &mut setup.modules {
-        if let Content::Text(config) = &mut module.content {
-            config.push_str(&entry);
-        }
-    }
+    setup = with_last_entries(setup, &entry);
     setup.modules.push(Module::new(module_name(&initrd), initrd));
     setup.cpus += 1;
     setup.memory_mib += 192 + 64;
@@ -261,10 +257,6 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     session.result("a", "obey", seconds(240)).map(drop)
 }
 
-fn trace_command(step: TraceStep) -> Command {
-    Command::Trace { step, stop: false, classes: String::new() }
-}
-
 /// A whole life of a, with pings of b, is traced and fetched by ssh. a is down when its counters are read, before and after.
 fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     let saving = operator.begin_ssh("alice", "trace save exits")?;
@@ -274,7 +266,10 @@ fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result
     }
     // There is one at a time, and the first is not disturbed.
     ensure!(operator.fails("alice", "trace save", 1)?.contains("another client"));
-    ensure!(session.ask(trace_command(TraceStep::Save), seconds(20)).is_err(), "COM2 gets the trace of another");
+    ensure!(
+        session.ask(trace::command(TraceStep::Save, false, ""), seconds(20)).is_err(),
+        "COM2 gets the trace of another"
+    );
 
     session.ask(Command::Start("a".to_owned()), seconds(60))?;
     session.result("a", "obey", seconds(240))?;
@@ -283,7 +278,7 @@ fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result
     session.ask(Command::Kill("a".to_owned()), seconds(20))?;
     session.state("a", GuestState::Stopped, seconds(60))?;
     let counters = session.counters()?;
-    session.ask(trace_command(TraceStep::Off), seconds(20))?;
+    session.ask(trace::command(TraceStep::Off, false, ""), seconds(20))?;
     let output = saving.end(LOGIN)?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "trace save: {:?}: {errors}", output.status.code());

@@ -88,7 +88,8 @@ pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     wait_for_line(session, from, "sidecore> start")?;
     session.type_in("\t")?;
     let listed = wait(session, from, "the names of the guests", |text| {
-        text.ends_with("sidecore> start\na b\nsidecore> start").then_some(2)
+        let names = text.strip_suffix("\nsidecore> start")?.lines().next_back()?;
+        text.ends_with("sidecore> start\na b\nsidecore> start").then(|| names.split(' ').count())
     })?;
     session.ask(Command::Kill("b".to_owned()), seconds(20))?;
     session.state("b", GuestState::Stopped, seconds(60))?;

@@ -28,7 +28,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 /// A command `trace`.
-fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
+pub fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
     Command::Trace { step, stop, classes: classes.to_owned() }
 }
 

@@ -88,7 +88,7 @@ impl State {
     }
 }
 
-/// Serves clients until the port fails for good.
+/// Serves clients for good. While the hypervisor has the port closed, they get no answers.
 ///
 /// # Errors
 /// The port or the socket cannot be opened.
@@ -101,7 +101,7 @@ pub fn serve(port: &Path, socket: &Path) -> Result<()> {
     let listener = listen(socket)?;
     let from = file.try_clone()?;
     // What an earlier owner of the port has left unfinished ends by the line feed.
-    begin_with("\n", from, file, &listener);
+    serve_with("\n", from, file, &listener);
     Ok(())
 }
 
@@ -121,14 +121,9 @@ fn listen(socket: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Serves clients of `listener` over a port.
-pub fn serve_with(from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
-    begin_with("", from, to, listener);
-}
-
-/// The same, with something that is written first. Nobody waits for it: the hypervisor may take nothing before it has been
-/// relieved of the answers to an earlier owner's commands.
-fn begin_with(first: &str, from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
+/// Serves clients of `listener` over a port. `first` is written to the port before any command. Nobody waits for that: the
+/// hypervisor may take nothing before the answers to an earlier owner's commands have been read.
+fn serve_with(first: &str, from: impl Read + Send + 'static, to: impl Write + Send + 'static, listener: &UnixListener) {
     let shared = Arc::new(Shared::default());
     let (commands, to_port) = sync_channel(MAX_CLIENTS);
     // It has room for the first one.
@@ -343,7 +338,7 @@ pub(crate) mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = listen(&socket).unwrap();
         let from = ours.try_clone().unwrap();
-        thread::spawn(move || serve_with(from, ours, &listener));
+        thread::spawn(move || serve_with("", from, ours, &listener));
         thread::spawn(move || {
             let mut to = theirs.try_clone().unwrap();
             let mut from = BufReader::new(theirs);
@@ -395,7 +390,7 @@ pub(crate) mod tests {
         let (written, got) = std::sync::mpsc::channel();
         let answers = b"{\"event\":\"reply\",\"id\":7,\"ok\":true}\n".repeat(100);
         let from = Left(io::Cursor::new(answers), Some(read));
-        thread::spawn(move || begin_with("\n", from, Full(all_read, written), &listener));
+        thread::spawn(move || serve_with("\n", from, Full(all_read, written), &listener));
         assert_eq!(got.recv_timeout(Duration::from_secs(30)).as_deref(), Ok(&b"\n"[..]));
         fs::remove_file(socket).unwrap();
     }
@@ -482,11 +477,20 @@ pub(crate) mod tests {
 
     #[test]
     fn commands_end_with_an_exit_code_that_says_how() {
-        let socket = machine(|request| {
+        let mut audit = control::Audit::new();
+        audit.note_text(
+            0,
+            &control::Caller::cable(Way::Com2, Permissions::all()),
+            "kill a",
+            control::Outcome::Done,
+            "",
+        );
+        let socket = machine(move |request| {
             vec![match &request.command {
                 Command::Show(_) => {
                     Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }).to_line().unwrap()
                 }
+                Command::Audit => Event::Audit { id: request.id, records: audit.copy().unwrap() }.to_line().unwrap(),
                 Command::Kill(_) => Event::refused(request.id, "no guest `x`".into()).to_line().unwrap(),
                 _ => done(request),
             }]
@@ -494,6 +498,8 @@ pub(crate) mod tests {
         let all = Permissions::all();
         let (exit, out, errors) = run(&socket, all, "counters --json");
         assert!(matches!(Event::from_line(&out), Ok(Event::Counters(_))), "{exit:?} {out} {errors}");
+        let (exit, out, errors) = run(&socket, all, "show audit");
+        assert_eq!((exit, out.as_str(), errors.as_str()), (Exit::Done, "1970-01-01 00:00:00 COM2: kill a: done\n", ""));
         assert_eq!(run(&socket, all, "stop a"), (Exit::Done, String::new(), String::new()));
         assert_eq!(run(&socket, all, "kill x"), (Exit::Refused, String::new(), "no guest `x`\n".into()));
         let (exit, _, errors) = run(&socket, all, "lst");

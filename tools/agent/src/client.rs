@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use control::{Command, Event, Request};
+use control::{Command, Counters, Event, Request, TraceState};
 
 use crate::lines::{MAX_EVENT, read_line};
 
@@ -18,9 +18,11 @@ pub struct Client {
     last: u64,
 }
 
-/// Why there is no answer.
+/// Why a command was not carried out.
 #[derive(Debug)]
 pub enum Failed {
+    /// The hypervisor or the broker has refused it. The sentence to show.
+    Refused(String),
     /// The broker is not there, or the connection broke.
     Connection(io::Error),
     /// What came is not an answer.
@@ -30,6 +32,7 @@ pub enum Failed {
 impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Refused(why) => f.write_str(why),
             Self::Connection(error) => write!(f, "no connection with the hypervisor: {error}"),
             Self::NotAnAnswer(what) => write!(f, "not an answer: {what}"),
         }
@@ -61,24 +64,29 @@ impl Client {
     /// Asks for a command. Returns the answer, and the events that came before it.
     ///
     /// # Errors
-    /// There is no answer.
+    /// It was refused, or there is no answer.
     pub fn ask(&mut self, command: Command) -> Result<(Event, Vec<Event>), Failed> {
         self.last += 1;
-        let mut line = Request { id: Some(self.last), command }.to_line();
-        if !line.ends_with('\n') {
-            line.push('\n');
-        }
+        let line = Request { id: Some(self.last), command }.to_line();
         self.stream.get_mut().write_all(line.as_bytes())?;
         let mut events = Vec::new();
         loop {
             let event = self.event()?;
-            match &event {
-                Event::Reply { id, .. } if *id == Some(self.last) => return Ok((event, events)),
-                Event::TraceState(state) if state.id == Some(self.last) => return Ok((event, events)),
-                Event::Counters(counters) if counters.id == Some(self.last) => return Ok((event, events)),
+            let is_answer = match &event {
                 // The broker answers so to what it could not read.
-                Event::Reply { id: None, ok: false, .. } => return Ok((event, events)),
-                _ => events.push(event),
+                Event::Reply { id: None, ok: false, .. } => true,
+                Event::Reply { id, .. }
+                | Event::Audit { id, .. }
+                | Event::TraceState(TraceState { id, .. })
+                | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
+                _ => false,
+            };
+            match event {
+                Event::Reply { ok: false, error, .. } if is_answer => {
+                    return Err(Failed::Refused(error.unwrap_or("refused".into()).into_owned()));
+                }
+                answer if is_answer => return Ok((answer, events)),
+                event => events.push(event),
             }
         }
     }

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use control::{Block, Command, Count, Counters, Event, GuestState, View};
+use control::{Command, Count, Counters, Event, GuestState, View};
 
 use crate::client::{Client, Failed};
 use crate::exposition::{Families, Format, Value};
@@ -67,53 +67,55 @@ fn number(count: u64) -> Value {
     Value::Count(count)
 }
 
+fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
 fn sum(counts: impl IntoIterator<Item = u64>) -> Value {
-    number(counts.into_iter().fold(0, u64::saturating_add))
+    number(total(counts))
 }
 
 /// Writes the counters in a format.
 #[must_use]
 pub fn write(counters: &Counters, format: Format) -> String {
     let mut families = Families::default();
-    let seconds = |cycles: u64| time(cycles, counters.tsc_hz);
-    let add = &mut families;
-    machine(counters, add);
+    machine(counters, &mut families);
     for guest in &counters.guests {
-        one_guest(guest, &seconds, add);
+        one_guest(guest, counters.tsc_hz, &mut families);
     }
     for engine in &counters.engines {
-        one_engine(engine, &seconds, add);
+        one_engine(engine, counters.tsc_hz, &mut families);
     }
     families.encoded(format)
 }
 
-fn machine(counters: &Counters, add: &mut Families) {
+fn machine(counters: &Counters, families: &mut Families) {
     let machine = &counters.hypervisor;
-    add.add(
+    families.add(
         "sidecore_uptime_seconds",
         "Time since the processor's time stamp counter began.",
         &[],
         time(counters.tsc, counters.tsc_hz),
     );
-    add.add("sidecore_memory_bytes", "Memory that the hypervisor keeps for itself.", &[], number(machine.memory));
-    add.add("sidecore_heap_size_bytes", "Size of the hypervisor's heap.", &[], number(machine.heap.size));
-    add.add("sidecore_heap_used_bytes", "Part of the hypervisor's heap in use.", &[], number(machine.heap.used));
-    add.add("sidecore_log_dropped_total", "Lines of the log that were dropped.", &[], number(machine.log_dropped));
+    families.add("sidecore_memory_bytes", "Memory that the hypervisor keeps for itself.", &[], number(machine.memory));
+    families.add("sidecore_heap_size_bytes", "Size of the hypervisor's heap.", &[], number(machine.heap.size));
+    families.add("sidecore_heap_used_bytes", "Part of the hypervisor's heap in use.", &[], number(machine.heap.used));
+    families.add("sidecore_log_dropped_total", "Lines of the log that were dropped.", &[], number(machine.log_dropped));
     for (name, port) in ["com1", "com2"].iter().zip(&machine.serial) {
         let dropped = "Bytes of output to a serial port that were dropped.";
-        add.add("sidecore_serial_dropped_bytes_total", dropped, &[("port", name)], number(port.dropped_bytes));
+        families.add("sidecore_serial_dropped_bytes_total", dropped, &[("port", name)], number(port.dropped_bytes));
     }
     let checks = &machine.machine_checks;
     for (severity, count) in
         [("corrected", checks.corrected), ("deferred", checks.deferred), ("ended-guest", checks.ended)]
     {
         let help = "Errors that the machine-check banks told.";
-        add.add("sidecore_machine_check_errors_total", help, &[("severity", severity)], number(count));
+        families.add("sidecore_machine_check_errors_total", help, &[("severity", severity)], number(count));
     }
     for (kind, count) in
         [("stray", machine.stray_interrupts), ("serr", machine.system_errors), ("iochk", machine.io_checks)]
     {
-        add.add(
+        families.add(
             "sidecore_unexpected_interrupts_total",
             "Interrupts that nobody expected.",
             &[("kind", kind)],
@@ -122,28 +124,25 @@ fn machine(counters: &Counters, add: &mut Families) {
     }
 }
 
-fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> Value, add: &mut Families) {
+fn one_guest(guest: &control::Guest, hz: u64, families: &mut Families) {
     let name: &str = &guest.name;
-    let mut gauge = |metric, help, value| add.add(metric, help, &[("guest", name)], value);
-    gauge(
+    let mut series = |metric, help, value| families.add(metric, help, &[("guest", name)], value);
+    series(
         "sidecore_guest_running",
         "1 while the guest's vCPUs run.",
         number((guest.state == GuestState::Running).into()),
     );
-    gauge("sidecore_guest_vcpus", "Virtual CPUs of the guest.", number(guest.vcpus.len() as u64));
-    gauge("sidecore_guest_memory_bytes", "RAM of the guest.", number(guest.memory));
-    gauge("sidecore_guest_kept_bytes", "Memory of the hypervisor for the guest, beside its RAM.", number(guest.kept));
-    gauge("sidecore_guest_starts_total", "Times the guest was started.", number(guest.starts));
-    gauge("sidecore_guest_refusals_total", "What the guest tried and was refused.", number(guest.total_refusals()));
+    series("sidecore_guest_vcpus", "Virtual CPUs of the guest.", number(guest.vcpus.len() as u64));
+    series("sidecore_guest_memory_bytes", "RAM of the guest.", number(guest.memory));
+    series("sidecore_guest_kept_bytes", "Memory of the hypervisor for the guest, beside its RAM.", number(guest.kept));
+    series("sidecore_guest_starts_total", "Times the guest was started.", number(guest.starts));
+    series("sidecore_guest_refusals_total", "What the guest tried and was refused.", number(guest.total_refusals()));
     let dropped = "Bytes and lines of the guest's console that were dropped.";
-    gauge("sidecore_guest_console_dropped_total", dropped, sum([guest.console_dropped, guest.lines_dropped]));
+    series("sidecore_guest_console_dropped_total", dropped, sum([guest.console_dropped, guest.lines_dropped]));
     let exits = || guest.vcpus.iter().flat_map(|vcpu| &vcpu.exits);
     let in_host = "Time that the guest's exits took in the hypervisor.";
-    gauge(
-        "sidecore_guest_exit_seconds_total",
-        in_host,
-        seconds(exits().map(|e| e.cycles).fold(0, u64::saturating_add)),
-    );
+    let cycles = total(exits().map(|exit| exit.cycles));
+    series("sidecore_guest_exit_seconds_total", in_host, time(cycles, hz));
 
     let ports = || guest.ports.iter();
     let packets = "Packets to (rx) and from (tx) the guest's network devices.";
@@ -153,64 +152,69 @@ fn one_guest(guest: &control::Guest, seconds: &dyn Fn(u64) -> Value, add: &mut F
         ("tx", sum(ports().map(|port| port.tx_packets)), sum(ports().map(|port| port.tx_bytes))),
     ] {
         let labels = [("guest", name), ("direction", direction)];
-        add.add("sidecore_guest_network_packets_total", packets, &labels, count);
-        add.add("sidecore_guest_network_bytes_total", bytes, &labels, size);
+        families.add("sidecore_guest_network_packets_total", packets, &labels, count);
+        families.add("sidecore_guest_network_bytes_total", bytes, &labels, size);
     }
     let drops = |cause: &str| {
         sum(ports().flat_map(|port| &port.drops).filter(|drop| drop_cause(&drop.kind) == cause).map(|drop| drop.count))
     };
     for cause in DROP_CAUSES {
         let help = "Packets of the guest's ports that were dropped.";
-        add.add("sidecore_guest_network_drops_total", help, &[("guest", name), ("cause", cause)], drops(cause));
+        families.add("sidecore_guest_network_drops_total", help, &[("guest", name), ("cause", cause)], drops(cause));
     }
     let labels = [("guest", name)];
     let interrupts = sum(ports().map(|port| port.interrupts));
     let help = "Completion interrupts of the guest's network devices.";
-    add.add("sidecore_guest_network_interrupts_total", help, &labels, interrupts);
+    families.add("sidecore_guest_network_interrupts_total", help, &labels, interrupts);
     let kicks = sum(ports().map(|port| port.kicks));
     let help = "Notifications of the guest's network drivers.";
-    add.add("sidecore_guest_network_notifications_total", help, &labels, kicks);
+    families.add("sidecore_guest_network_notifications_total", help, &labels, kicks);
 
-    let blocks = |kind: &str| sum(guest.blocks.iter().map(|block: &Block| block.count(kind)));
+    let blocks = |kind: &str| sum(guest.blocks.iter().map(|block| block.count(kind)));
     for (operation, kind) in [("read", "reads"), ("write", "writes"), ("flush", "flushes")] {
         let help = "Requests that the guest's disks have completed.";
         let labels = [("guest", name), ("operation", operation)];
-        add.add("sidecore_guest_disk_requests_total", help, &labels, blocks(kind));
+        families.add("sidecore_guest_disk_requests_total", help, &labels, blocks(kind));
     }
     for (operation, kind) in [("read", "read_bytes"), ("write", "written_bytes")] {
         let help = "Bytes that the guest's disks have read and written.";
         let labels = [("guest", name), ("operation", operation)];
-        add.add("sidecore_guest_disk_bytes_total", help, &labels, blocks(kind));
+        families.add("sidecore_guest_disk_bytes_total", help, &labels, blocks(kind));
     }
     let help = "Requests that the guest's disks have failed.";
-    add.add("sidecore_guest_disk_errors_total", help, &labels, blocks("errors"));
+    families.add("sidecore_guest_disk_errors_total", help, &labels, blocks("errors"));
 
     let of = |reason: &str| sum(exits().filter(|exit| exit.reason == reason).map(|exit| exit.count));
     let others = sum(exits().filter(|exit| !REASONS.contains(&&*exit.reason)).map(|exit| exit.count));
     for (reason, count) in REASONS.iter().map(|&reason| (reason, of(reason))).chain([("other", others)]) {
         let help = "Exits of the guest's virtual CPUs.";
-        add.add("sidecore_guest_exits_total", help, &[("guest", name), ("reason", reason)], count);
+        families.add("sidecore_guest_exits_total", help, &[("guest", name), ("reason", reason)], count);
     }
 }
 
-fn one_engine(engine: &control::Engine, seconds: &dyn Fn(u64) -> Value, add: &mut Families) {
+fn one_engine(engine: &control::Engine, hz: u64, families: &mut Families) {
     let id = engine.id.to_string();
     for (mode, turns, cycles) in
         [("busy", engine.busy_turns, engine.busy_cycles), ("idle", engine.idle_turns, engine.idle_cycles)]
     {
         let labels = [("engine", &*id), ("mode", mode)];
-        add.add("sidecore_engine_turns_total", "Turns that found work (busy) or none (idle).", &labels, number(turns));
-        add.add("sidecore_engine_seconds_total", "Time in busy and in idle turns.", &labels, seconds(cycles));
+        families.add(
+            "sidecore_engine_turns_total",
+            "Turns that found work (busy) or none (idle).",
+            &labels,
+            number(turns),
+        );
+        families.add("sidecore_engine_seconds_total", "Time in busy and in idle turns.", &labels, time(cycles, hz));
     }
     let help = "Turns so long that a guest's timer may have been late.";
-    add.add("sidecore_engine_long_turns_total", help, &[("engine", &id)], number(engine.long_turns));
+    families.add("sidecore_engine_long_turns_total", help, &[("engine", &id)], number(engine.long_turns));
     for uplink in &engine.uplinks {
         for Count { kind, count } in uplink.counts.iter().take(UPLINK_KINDS) {
             let (metric, help, kind) = match kind.strip_suffix("_bytes") {
                 Some(kind) => ("sidecore_uplink_bytes_total", "Bytes of an uplink, by kind.", kind),
                 None => ("sidecore_uplink_events_total", "Frames and events of an uplink, by kind.", &**kind),
             };
-            add.add(metric, help, &[("engine", &id), ("uplink", &uplink.name), ("kind", kind)], number(*count));
+            families.add(metric, help, &[("engine", &id), ("uplink", &uplink.name), ("kind", kind)], number(*count));
         }
     }
 }

@@ -54,8 +54,7 @@ impl Shell<'_> {
             }
             Command::Attach { guest, .. } => match self.attach(&guest, out) {
                 Ok(()) => Exit::Done,
-                Err(Answer::Refused(why)) => fail(errors, &why, Exit::Refused),
-                Err(Answer::Failed(why)) => fail(errors, &why.to_string(), Exit::NoAnswer),
+                Err(why) => failed(errors, &why),
             },
             Command::Trace { step: TraceStep::Save, stop, classes } => {
                 let wanted = Wanted { classes, stop, time: asked.time };
@@ -67,7 +66,7 @@ impl Shell<'_> {
                     Err(NotSaved::Output(error)) => {
                         fail(errors, &format!("the output cannot be written: {error}"), Exit::Refused)
                     }
-                    Err(NotSaved::Failed(why)) => fail(errors, &why.to_string(), Exit::NoAnswer),
+                    Err(NotSaved::Failed(why)) => failed(errors, &why),
                 }
             }
             _ => {
@@ -76,10 +75,7 @@ impl Shell<'_> {
                 let answer =
                     Client::connect(self.socket, events).and_then(|mut client| client.ask(asked.command.clone()));
                 match answer {
-                    Err(why) => fail(errors, &why.to_string(), Exit::NoAnswer),
-                    Ok((Event::Reply { ok: false, error, .. }, _)) => {
-                        fail(errors, error.as_deref().unwrap_or("refused"), Exit::Refused)
-                    }
+                    Err(why) => failed(errors, &why),
                     Ok((answer, events)) => {
                         let text = if json { as_json(&answer, &events) } else { as_text(&asked, &answer, &events) };
                         let _ = out.write_all(text.as_bytes());
@@ -117,18 +113,20 @@ impl Shell<'_> {
     }
 
     /// Shows a guest's console by lines, and passes lines of standard input to it, until standard input ends.
-    fn attach(&self, guest: &str, out: &mut dyn Write) -> Result<(), Answer> {
-        let mut client = Client::connect(self.socket, true).map_err(Answer::Failed)?;
+    fn attach(&self, guest: &str, out: &mut dyn Write) -> Result<(), Failed> {
+        let mut client = Client::connect(self.socket, true)?;
         // An empty text types nothing, but there has to be such a guest.
         let input = |text: String| Command::Input { guest: guest.to_owned(), text };
-        refused(client.ask(input(String::new())).map_err(Answer::Failed)?.0)?;
+        client.ask(input(String::new()))?;
         let (socket, name) = (self.socket.to_owned(), guest.to_owned());
         let typing = std::thread::spawn(move || {
             let Ok(mut client) = Client::connect(&socket, false) else { return };
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 let command = Command::Input { guest: name.clone(), text: line + "\n" };
-                if client.ask(command).is_err() {
-                    return;
+                match client.ask(command) {
+                    // The guest may take the next line.
+                    Ok(_) | Err(Failed::Refused(_)) => {}
+                    Err(_) => return,
                 }
             }
         });
@@ -139,28 +137,24 @@ impl Shell<'_> {
                 }
                 Ok(_) => {}
                 Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(why) => return Err(Answer::Failed(why)),
+                Err(why) => return Err(why),
             }
         }
         Ok(())
     }
 }
 
-enum Answer {
-    Refused(String),
-    Failed(Failed),
-}
-
-fn refused(answer: Event) -> Result<(), Answer> {
-    match answer {
-        Event::Reply { ok: false, error, .. } => Err(Answer::Refused(error.unwrap_or_default().into_owned())),
-        _ => Ok(()),
-    }
-}
-
 fn fail(errors: &mut dyn Write, why: &str, exit: Exit) -> Exit {
     let _ = writeln!(errors, "{why}");
     exit
+}
+
+fn failed(errors: &mut dyn Write, why: &Failed) -> Exit {
+    let exit = match why {
+        Failed::Refused(_) => Exit::Refused,
+        Failed::Connection(_) | Failed::NotAnAnswer(_) => Exit::NoAnswer,
+    };
+    fail(errors, &why.to_string(), exit)
 }
 
 /// The answer as lines of JSON: the events that belong to it, then the answer itself.
@@ -177,6 +171,7 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
         (Event::Counters(counters), Command::Show(view)) => table::show(*view, counters, &mut text),
         (Event::Counters(counters), _) => table::show(View::Counters, counters, &mut text),
         (Event::TraceState(state), _) => control::trace::show(state, &mut text),
+        (Event::Audit { records, .. }, _) => control::show_records(records, &mut text),
         (Event::Reply { guests: Some(guests), .. }, _) => table::list(guests, &mut text),
         (Event::Reply { version: Some(version), .. }, _) => {
             text = format!("sidecore {version}\n");

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,10 @@ pub enum NotSaved {
 
 impl From<Failed> for NotSaved {
     fn from(failed: Failed) -> Self {
-        Self::Failed(failed)
+        match failed {
+            Failed::Refused(why) => Self::Refused(why),
+            Failed::Connection(_) | Failed::NotAnAnswer(_) => Self::Failed(failed),
+        }
     }
 }
 
@@ -89,9 +92,9 @@ pub fn save(port: &mut impl Read, socket: &Path, wanted: &Wanted, out: &mut dyn 
     }
     if !wanted.classes.is_empty() {
         let on = Command::Trace { step: TraceStep::On, stop: wanted.stop, classes: wanted.classes.clone() };
-        done(client.ask(on)?.0)?;
+        client.ask(on)?;
     }
-    done(client.ask(command(TraceStep::Save))?.0)?;
+    client.ask(command(TraceStep::Save))?;
     let copied = copy(port, socket, wanted.time, &events(client), out);
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
@@ -104,25 +107,18 @@ fn command(step: TraceStep) -> Command {
     Command::Trace { step, stop: false, classes: String::new() }
 }
 
-fn done(answer: Event) -> Result<(), NotSaved> {
-    match answer {
-        Event::Reply { ok: false, error, .. } => Err(NotSaved::Refused(error.unwrap_or_default().into_owned())),
-        _ => Ok(()),
-    }
-}
-
-fn off(socket: &Path) -> Result<(), NotSaved> {
-    done(Client::connect(socket, false)?.ask(command(TraceStep::Off))?.0)
+fn off(socket: &Path) -> Result<(), Failed> {
+    Client::connect(socket, false)?.ask(command(TraceStep::Off)).map(drop)
 }
 
 /// Reads what an earlier client has left.
 fn empty(port: &mut impl Read) -> Result<(), NotSaved> {
     let (mut last, end) = (Instant::now(), Instant::now() + EMPTYING);
+    let mut dropped = vec![0; PIECE];
     while last.elapsed() < EMPTY {
-        if read(port, &mut [0; PIECE])?.len() > 0 {
-            last = Instant::now();
-        } else {
-            thread::sleep(LOOK);
+        match read(port, &mut dropped)? {
+            Got::Bytes(_) => last = Instant::now(),
+            Got::Nothing | Got::Closed => thread::sleep(LOOK),
         }
         if Instant::now() > end {
             return Err(NotSaved::Refused("the port still has an earlier trace; try again later".to_owned()));
@@ -140,15 +136,6 @@ enum Got {
     Closed,
 }
 
-impl Got {
-    const fn len(&self) -> usize {
-        match self {
-            Self::Bytes(len) => *len,
-            Self::Nothing | Self::Closed => 0,
-        }
-    }
-}
-
 fn read(port: &mut impl Read, bytes: &mut [u8]) -> Result<Got, NotSaved> {
     match port.read(bytes) {
         Ok(0) => Ok(Got::Closed),
@@ -160,25 +147,29 @@ fn read(port: &mut impl Read, bytes: &mut [u8]) -> Result<Got, NotSaved> {
     }
 }
 
-/// Waits in a thread for the event of the trace's end. The thread ends with it, or with the connection.
-fn events(mut client: Client) -> Receiver<()> {
+/// Why no more events come.
+enum Last {
+    /// The trace has ended.
+    End,
+    /// The connection with the broker broke.
+    Broken,
+}
+
+/// Waits in a thread for the event of the trace's end, or for the end of the connection. Says once which it was.
+fn events(mut client: Client) -> Receiver<Last> {
     let (tell, told) = channel();
     thread::spawn(move || {
-        loop {
+        let last = loop {
             match client.event() {
-                Ok(Event::Trace { end: true, .. }) => {
-                    // Until nobody wants to know: the receiver would take an end of this channel for a broken connection.
-                    while tell.send(()).is_ok() {
-                        thread::sleep(EMPTY);
-                    }
-                    return;
-                }
+                Ok(Event::Trace { end: true, .. }) => break Last::End,
                 // Another event, or none for a long time.
                 Ok(_) | Err(Failed::NotAnAnswer(_)) => {}
                 Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(Failed::Connection(_)) => return,
+                Err(_) => break Last::Broken,
             }
-        }
+        };
+        // Nobody listens if the copying has failed.
+        let _ = tell.send(last);
     });
     told
 }
@@ -187,42 +178,34 @@ fn copy(
     port: &mut impl Read,
     socket: &Path,
     time: Option<Duration>,
-    ends: &Receiver<()>,
+    ends: &Receiver<Last>,
     out: &mut dyn Write,
 ) -> Result<(), NotSaved> {
     let mut bytes = vec![0; PIECE];
     let mut off_at = time.map(|time| Instant::now() + time);
-    let (mut over_at, mut closed_since, mut ended) = (None, None, false);
+    let (mut over_at, mut closed_since, mut last) = (None, None, None);
     loop {
         if off_at.is_some_and(|at| Instant::now() >= at) {
             off(socket)?;
             (off_at, over_at) = (None, Some(Instant::now() + END));
         }
         // The event comes when everything is in the port. So an empty port means the end only if it came before.
-        let broken = match ends.try_recv() {
-            Ok(()) => {
-                ended = true;
-                false
-            }
-            Err(TryRecvError::Empty) => false,
-            Err(TryRecvError::Disconnected) => true,
-        };
-        match read(port, &mut bytes)? {
-            Got::Bytes(len) => {
+        last = last.or_else(|| ends.try_recv().ok());
+        match (read(port, &mut bytes)?, &last) {
+            (Got::Bytes(len), _) => {
                 closed_since = None;
                 out.write_all(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)?;
             }
-            _ if ended => break,
-            _ if broken => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
-            got => {
-                match got {
-                    Got::Closed => {
-                        if closed_since.get_or_insert_with(Instant::now).elapsed() > CLOSED {
-                            break;
-                        }
-                    }
-                    _ => closed_since = None,
+            (_, Some(Last::End)) => break,
+            (_, Some(Last::Broken)) => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
+            (Got::Closed, None) => {
+                if closed_since.get_or_insert_with(Instant::now).elapsed() > CLOSED {
+                    break;
                 }
+                thread::sleep(LOOK);
+            }
+            (Got::Nothing, None) => {
+                closed_since = None;
                 thread::sleep(LOOK);
             }
         }

@@ -39,6 +39,8 @@ pub fn read(line: &str) -> Result<Asked, String> {
         ["counters"] => Command::Show(View::Counters),
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
+    // It is not in the counters, which are the answer to `show` in JSON.
+    let command = if command == Command::Show(View::Audit) { Command::Audit } else { command };
     if seconds.is_some() && !saves(&command) {
         return Err("`--seconds` belongs to `trace save`".to_owned());
     }
@@ -77,6 +79,7 @@ mod tests {
         assert_eq!(read("counters --json"), Ok(counters.clone()));
         assert_eq!(read("--json show"), Ok(counters));
         assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
+        assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
     }
 

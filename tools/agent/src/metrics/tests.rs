@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use control::{ExitCount, Port, Uplink, VcpuCounters};
+use control::{Block, ExitCount, Port, Uplink, VcpuCounters};
 
 use super::*;
 
