@@ -1,6 +1,6 @@
 //! What the person has chosen, and what each key does. Keys are values here; `app` reads them from the terminal.
 
-use crate::clean::{NAME, clean};
+use crate::clean::clean;
 use crate::sheet::Sheet;
 use crate::state::State;
 use crate::views::View;
@@ -216,9 +216,10 @@ impl Ui {
             Key::Backspace => {
                 self.filter.pop();
             }
-            Key::Char(character) => {
+            // A full filter takes no more. `clean` would put a `~` in place of its end, and no row has that.
+            Key::Char(character) if self.filter.chars().count() < FILTER => {
                 self.filter.push(character);
-                self.filter = clean(&self.filter, FILTER.min(NAME));
+                self.filter = clean(&self.filter, FILTER);
             }
             _ => {}
         }
