@@ -1,5 +1,6 @@
 //! The views: each makes a sheet of what is known.
 
+mod device;
 mod disk;
 mod engine;
 mod guest;
