@@ -4,7 +4,7 @@ use control::{ExitCount, Guest, GuestState};
 
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
-use crate::rates::{Pair, by_reason, exits, guest_exits, total};
+use crate::rates::{Pair, by_reason, each, exits, guest_exits, total};
 use crate::sheet::{Sheet, Table, Tone, Value, binary, number, words};
 use crate::state::State;
 
@@ -185,8 +185,4 @@ fn reasons(pair: &Pair<'_>, guest: &Guest) -> Vec<Reason> {
             Reason { each: each(cycles, rate), rate, share, exit }
         })
         .collect()
-}
-
-fn each(cycles: Option<f64>, count: Option<f64>) -> Option<f64> {
-    Some(cycles? / count.filter(|count| *count > 0.0)?)
 }
