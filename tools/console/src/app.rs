@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, bail};
 pub use feed::{Feed, source, start};
 use message::Message;
 
-use crate::exit;
 use crate::link::QUEUE;
 use crate::options::Options;
 use crate::screen::{self, Head};
@@ -24,11 +23,11 @@ const DRAW: Duration = Duration::from_millis(100);
 /// Time between two drawings where nothing happens but that time passes.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Runs the program with its views, until the person quits. Returns the exit code.
+/// Runs the program with its views, until the person quits.
 ///
 /// # Errors
 /// There is no terminal, or the file of a recording cannot be used.
-pub fn run(options: &Options) -> Result<u8> {
+pub fn run(options: &Options) -> Result<()> {
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!("this is no terminal; --once prints a view as text");
     }
@@ -39,7 +38,7 @@ pub fn run(options: &Options) -> Result<u8> {
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let ended = views(&mut terminal, options, &mut feed, &messages);
     ratatui::try_restore().context("cannot restore the terminal")?;
-    ended.map(|()| exit::GOOD)
+    ended
 }
 
 fn views(

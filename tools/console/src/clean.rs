@@ -72,17 +72,15 @@ pub fn is_shown(character: char) -> bool {
     !special && !character.is_control() && matches!(character.width(), Some(1 | 2))
 }
 
-/// Whether every character of a text is shown as it is.
-#[must_use]
-pub fn is_clean(text: &str) -> bool {
-    text.chars().all(is_shown)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn is_clean(text: &str) -> bool {
+        text.chars().all(is_shown)
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_not_shown() {

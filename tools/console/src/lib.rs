@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What comes from the machine is hostile: a line is bounded, whatever is kept is bounded, and every text passes [`clean`] before it
-//! is kept. Only `app` and `link` touch a terminal, a clock or a connection; the rest takes values and returns values.
+//! is shown: texts of events before they are kept, names in counters when a view makes its sheet. Only `app` and `link` touch a terminal, a clock or a connection; the rest takes values and returns values.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
@@ -27,13 +27,3 @@ pub mod sheet;
 pub mod state;
 pub mod ui;
 pub mod views;
-
-/// Exit codes of the program.
-pub mod exit {
-    /// It ended as asked.
-    pub const GOOD: u8 = 0;
-    /// The command line is wrong.
-    pub const USAGE: u8 = 2;
-    /// There was no connection, no answer, no file, or no terminal.
-    pub const NO_ANSWER: u8 = 3;
-}

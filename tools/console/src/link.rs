@@ -26,7 +26,7 @@ pub fn keep_open<T: Send + 'static>(way: Way, news: SyncSender<T>, wrap: fn(News
         let mut pause = FIRST_PAUSE;
         loop {
             let (why, worked) = match way.open() {
-                Ok(opened) => once(opened, &news, wrap),
+                Ok(opened) => read_until_broken(opened, &news, wrap),
                 Err(error) => (format!("{error:#}"), false),
             };
             if worked {
@@ -41,8 +41,8 @@ pub fn keep_open<T: Send + 'static>(way: Way, news: SyncSender<T>, wrap: fn(News
     });
 }
 
-/// Reads an open way until it breaks. Returns why it did, and whether anything came.
-fn once<T>(opened: Opened, news: &SyncSender<T>, wrap: fn(News) -> T) -> (String, bool) {
+/// Reads an open way until it breaks. Returns why it broke, and whether any bytes came.
+fn read_until_broken<T>(opened: Opened, news: &SyncSender<T>, wrap: fn(News) -> T) -> (String, bool) {
     let Opened { mut input, output, reason } = opened;
     let (sender, requests) = sync_channel(REQUESTS);
     thread::spawn(move || write_requests(output, &requests));

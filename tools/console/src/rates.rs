@@ -2,6 +2,10 @@
 
 use control::{Count, Counters, Engine, ExitCount, Guest, VcpuCounters};
 
+/// Most reasons of a guest's exits that are kept apart, and most counts of any other list. The hypervisor has about 60 reasons.
+/// The list must be short, because it is searched for each exit.
+pub const MAX_REASONS: usize = 200;
+
 /// Two readings of the counters, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair<'a> {
@@ -56,9 +60,14 @@ impl<'a> Pair<'a> {
 /// The name of a counter, and a function that reads it.
 pub type Named<T> = (&'static str, fn(&T) -> u64);
 
-/// How much a counter grew. `None` without a value before, or if it went backwards.
+/// Cycles of each of `count` things, from two rates. `None` if a rate is not known, or nothing was counted.
 #[must_use]
-pub fn delta(now: u64, before: Option<u64>) -> Option<u64> {
+pub fn each(cycles: Option<f64>, count: Option<f64>) -> Option<f64> {
+    Some(cycles? / count.filter(|count| *count > 0.0)?)
+}
+
+/// How much a counter grew. `None` without a value before, or if it went backwards.
+fn delta(now: u64, before: Option<u64>) -> Option<u64> {
     now.checked_sub(before?)
 }
 
@@ -77,10 +86,10 @@ pub fn total(counts: &[Count]) -> u64 {
 /// Exits of a vCPU for all reasons, and their cycles.
 #[must_use]
 pub fn exits(vcpu: &VcpuCounters) -> (u64, u64) {
-    sum(&vcpu.exits)
+    vcpu.exits.iter().map(|exit| (exit.count, exit.cycles)).fold((0, 0), add)
 }
 
-/// The same of all vCPUs of a guest.
+/// Exits of all vCPUs of a guest for all reasons, and their cycles.
 #[must_use]
 pub fn guest_exits(guest: &Guest) -> (u64, u64) {
     guest.vcpus.iter().map(exits).fold((0, 0), add)
@@ -96,19 +105,11 @@ pub fn by_reason(guest: &Guest) -> Vec<ExitCount> {
             Some(known) => {
                 (known.count, known.cycles) = add((known.count, known.cycles), (exit.count, exit.cycles));
             }
-            // The hypervisor has about 60 reasons. The list stays short, because each exit is looked up in it.
             None if room => reasons.push(exit.clone()),
             None => {}
         }
     }
     reasons
-}
-
-/// Most reasons of exits of a guest that are told apart.
-pub const MAX_REASONS: usize = 200;
-
-fn sum(exits: &[ExitCount]) -> (u64, u64) {
-    exits.iter().map(|exit| (exit.count, exit.cycles)).fold((0, 0), add)
 }
 
 const fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use control::Event;
 
-use crate::clean::is_shown;
+use crate::clean::{REPLACEMENT, is_shown};
 
 /// Writes a recording, up to a size.
 #[derive(Debug)]
@@ -23,12 +23,13 @@ impl<W: Write> Recorder<W> {
         Self { out, left: most }
     }
 
-    /// Writes a line that came at that time. Characters that a terminal obeys become U+FFFD. There are none in JSON.
+    /// Writes a line that came at that time. Characters that are not shown become U+FFFD, so that the file can be shown on a terminal.
+    /// The views would replace them too.
     ///
     /// # Errors
     /// It cannot be written, or the file has its largest size.
     pub fn line(&mut self, at: Duration, line: &str) -> io::Result<()> {
-        let line: String = line.chars().map(|c| if is_shown(c) || c == ' ' { c } else { '\u{fffd}' }).collect();
+        let line: String = line.chars().map(|c| if is_shown(c) { c } else { REPLACEMENT }).collect();
         let text = format!("{:.3} {line}\n", at.as_secs_f64());
         let left = u64::try_from(text.len()).ok().and_then(|length| self.left.checked_sub(length));
         self.left = left.ok_or_else(|| io::Error::other("the recording has its largest size"))?;

@@ -24,8 +24,11 @@ use crate::views::View;
 /// Most rows that further tables may take from the main one.
 const MORE: usize = 8;
 
+/// Rows at the bottom for the filter or the keys.
+const FOOT: u16 = 1;
+
 /// The keys, for the help.
-pub const KEYS: [(&str, &str); 12] = [
+const KEYS: [(&str, &str); 12] = [
     ("1 to 6, Tab", "machine, engine, guest, port, disk, log"),
     ("arrows, PgUp, PgDn, Home, End", "choose a row"),
     ("Enter", "details of the chosen row"),
@@ -75,16 +78,15 @@ struct Page<'a> {
     buffer: &'a mut Buffer,
     area: Rect,
     next: u16,
-    /// Rows at the bottom that are not written to.
-    kept: u16,
     colours: bool,
 }
 
 impl Page<'_> {
     fn left(&self) -> usize {
-        usize::from(self.area.height.saturating_sub(self.next).saturating_sub(self.kept))
+        usize::from(self.area.height.saturating_sub(self.next).saturating_sub(FOOT))
     }
 
+    /// Writes the next line, unless only the foot is left.
     fn line(&mut self, text: &str, style: Style) {
         if self.left() > 0 {
             self.put(self.next, text, style);
@@ -120,8 +122,7 @@ impl Page<'_> {
 
 /// Draws everything into a part of a buffer.
 fn draw_into(buffer: &mut Buffer, area: Rect, head: &Head, ui: &mut Ui, state: &State) {
-    let mut page = Page { buffer, area, next: 0, kept: 1, colours: head.colours };
-    let shown = ui.shown(state);
+    let mut page = Page { buffer, area, next: 0, colours: head.colours };
     let (status, tone) = status(ui, state);
     let left = format!("sidecore-console  {}{}", head.source, if head.recording { "  recording" } else { "" });
     let bar = page.tone(tone).add_modifier(Modifier::REVERSED);
@@ -132,13 +133,10 @@ fn draw_into(buffer: &mut Buffer, area: Rect, head: &Head, ui: &mut Ui, state: &
         for (keys, what) in KEYS {
             page.line(&format!(" {keys:<30} {what}"), Style::new());
         }
-        page.put(area.height.saturating_sub(1), " any key goes back", Style::new());
+        page.put(area.height.saturating_sub(FOOT), " any key goes back", Style::new());
         return;
     }
-    let sheet = ui.view.sheet(shown, ui.detail.as_deref());
-    let hidden = sheet.main.rows.len();
-    let sheet = if ui.filter.is_empty() && ui.sorted.is_none() { sheet } else { ui.sheet(state) };
-    let hidden = hidden.saturating_sub(sheet.main.rows.len());
+    let (sheet, hidden) = ui.sheet_and_hidden(state);
     let foot = foot(ui, hidden);
     for fact in &sheet.facts {
         for part in wrap(fact, usize::from(area.width)) {
@@ -146,7 +144,7 @@ fn draw_into(buffer: &mut Buffer, area: Rect, head: &Head, ui: &mut Ui, state: &
         }
     }
     tables(&mut page, ui, &sheet);
-    page.put(area.height.saturating_sub(1), &foot, Style::new());
+    page.put(area.height.saturating_sub(FOOT), &foot, Style::new());
 }
 
 /// The main table, of which at least three rows are shown, and the further ones.
@@ -202,7 +200,6 @@ const fn scrolled(top: usize, chosen: usize, rows: usize, all: usize) -> usize {
 }
 
 fn status(ui: &Ui, state: &State) -> (String, Tone) {
-    let seconds = |age: std::time::Duration| age.as_secs();
     let (text, tone) = match (state.freshness(), &state.link) {
         (_, Link::Down { why, again }) => {
             let left = again.saturating_sub(state.clock).as_secs_f64().ceil();
@@ -211,7 +208,7 @@ fn status(ui: &Ui, state: &State) -> (String, Tone) {
         (Freshness::Nothing, Link::Opening) => ("connecting".into(), Tone::Plain),
         (Freshness::Nothing, _) => ("connected, no counters yet".into(), Tone::Plain),
         (Freshness::Live, _) => ("live".into(), Tone::Plain),
-        (Freshness::Old(age), _) => (format!("OLD, {} s", seconds(age)), Tone::Warning),
+        (Freshness::Old(age), _) => (format!("OLD, {} s", age.as_secs()), Tone::Warning),
         (Freshness::Ended, _) => (format!("end of the recording, {:.1} s", state.clock.as_secs_f64()), Tone::Plain),
     };
     if ui.frozen.is_some() { (format!("FROZEN ({text})"), Tone::Warning) } else { (text, tone) }

@@ -58,7 +58,8 @@ pub struct Entry {
     pub at: Duration,
     /// Its number.
     pub number: u64,
-    /// What it is: the event's name, or `link`, `console` (the program itself).
+    /// What it is: a word for the event, such as `output` for a line of a guest's console. `link`, `record` and `watch` are
+    /// entries of this program itself.
     pub kind: &'static str,
     /// How it is meant.
     pub tone: Tone,
@@ -75,16 +76,16 @@ pub struct State {
     pub clock: Duration,
     /// The connection.
     pub link: Link,
-    /// Seconds between two requests for counters: readings that are much older are old.
+    /// Time between two requests for counters. A reading that is three times as old, and 5 s at least, is old.
     pub interval: Duration,
-    /// Version and platform, if the machine booted while we listened, or told its version.
+    /// Its version, if the machine booted while we listened, or answered the request for it.
     pub version: Option<String>,
     /// Facts about the machine, if it booted while we listened.
     pub platform: Option<Platform>,
     /// The capability report.
     pub report: Vec<(ReportKind, String)>,
-    /// The last `guest` event of each guest: its state and why it stopped.
-    pub told: BTreeMap<String, (GuestState, Option<StopReason>)>,
+    /// Why each guest stopped, by its last `guest` event. `None`: the event gave no reason.
+    pub told: BTreeMap<String, Option<StopReason>>,
     /// Guests beyond [`MAX_GUESTS`] in the last counters. They are not shown.
     pub hidden: usize,
     /// Lines that were no events, among them those that were too long.
@@ -141,6 +142,12 @@ impl State {
             }
             _ => Freshness::Old(age),
         }
+    }
+
+    /// Why a guest stopped, as far as an event said so.
+    #[must_use]
+    pub fn stop_reason(&self, guest: &str) -> Option<StopReason> {
+        self.told.get(&clean(guest, NAME)).copied().flatten()
     }
 
     /// The log, in the order in which it came.
@@ -231,9 +238,8 @@ impl State {
                 self.add("panic", Tone::Bad, "", &format!("{message} at {location}"));
             }
             Event::End { reason } => self.add("end", Tone::Warning, "", &format!("sidecore ended: {reason}")),
-            // Events of later versions, and output of ports that somebody else has opened.
-            #[allow(unreachable_patterns, reason = "the wildcard is for events that this version does not show")]
-            _ => {}
+            // Not shown: output of ports that another program opened, records of commands, and traces, which `sidecore-trace` reads.
+            Event::Port { .. } | Event::Audit { .. } | Event::Trace { .. } | Event::TraceState(_) => {}
         }
     }
 
@@ -259,19 +265,13 @@ impl State {
         self.add("guest", tone, guest, &format!("is {}{why}{detail}", state.name()));
         let name = clean(guest, NAME);
         if self.told.len() < MAX_GUESTS || self.told.contains_key(&name) {
-            self.told.insert(name, (state, reason));
+            self.told.insert(name, reason);
         }
     }
 
     fn counters(&mut self, mut counters: Counters) {
         self.hidden = counters.guests.len().saturating_sub(MAX_GUESTS);
         bound(&mut counters);
-        for guest in &counters.guests {
-            // The counters are newer than what was told.
-            if let Some((state, _)) = self.told.get_mut(&clean(&guest.name, NAME)) {
-                *state = guest.state;
-            }
-        }
         self.before = self.now.replace(counters);
         self.read_at = self.clock;
         self.readings = self.readings.saturating_add(1);

@@ -1,6 +1,6 @@
 //! What the person has chosen, and what each key does. Keys are values here; `app` reads them from the terminal.
 
-use crate::clean::{NAME, clean};
+use crate::clean::clean;
 use crate::sheet::Sheet;
 use crate::state::State;
 use crate::views::View;
@@ -77,15 +77,21 @@ pub struct Ui {
 
 impl Ui {
     /// What is shown: the frozen state, or that of now.
-    #[must_use]
-    pub fn shown<'a>(&'a self, state: &'a State) -> &'a State {
+    fn shown<'a>(&'a self, state: &'a State) -> &'a State {
         self.frozen.as_deref().unwrap_or(state)
     }
 
     /// The sheet to draw: filtered and sorted.
     #[must_use]
     pub fn sheet(&self, state: &State) -> Sheet {
+        self.sheet_and_hidden(state).0
+    }
+
+    /// The same, and how many rows of its main table the filter hides.
+    #[must_use]
+    pub fn sheet_and_hidden(&self, state: &State) -> (Sheet, usize) {
         let mut sheet = self.view.sheet(self.shown(state), self.detail.as_deref());
+        let all = sheet.main.rows.len();
         if !self.filter.is_empty() {
             sheet.main.filter(&self.filter);
             sheet.more.iter_mut().for_each(|table| table.filter(&self.filter));
@@ -93,7 +99,8 @@ impl Ui {
         if let Some((column, reverse)) = self.sorted {
             sheet.main.sort(column, reverse);
         }
-        sheet
+        let hidden = all.saturating_sub(sheet.main.rows.len());
+        (sheet, hidden)
     }
 
     /// The number of the chosen row, if there are rows.
@@ -178,10 +185,10 @@ impl Ui {
     }
 
     fn enter(&mut self, state: &State) {
-        let sheet = self.sheet(state);
         if self.detail.is_some() {
             return;
         }
+        let sheet = self.sheet(state);
         let row = self.chosen_row(&sheet).and_then(|row| sheet.main.rows.get(row));
         if let Some(row) = row {
             self.detail = Some(row.id.clone());
@@ -216,9 +223,10 @@ impl Ui {
             Key::Backspace => {
                 self.filter.pop();
             }
-            Key::Char(character) => {
+            // A full filter takes no more. `clean` would put a `~` in place of its end, and no row has that.
+            Key::Char(character) if self.filter.chars().count() < FILTER => {
                 self.filter.push(character);
-                self.filter = clean(&self.filter, FILTER.min(NAME));
+                self.filter = clean(&self.filter, FILTER);
             }
             _ => {}
         }

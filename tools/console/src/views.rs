@@ -1,5 +1,6 @@
 //! The views: each makes a sheet of what is known.
 
+mod device;
 mod disk;
 mod engine;
 mod guest;
@@ -49,26 +50,21 @@ impl View {
     /// What the view shows. `detail`: of one row of its main table only, and more of it.
     #[must_use]
     pub fn sheet(self, state: &State, detail: Option<&str>) -> Sheet {
-        let Some(pair) = state.pair() else {
-            return match (self, detail) {
-                (Self::Log, None) => log::sheet(state),
-                (Self::Log, Some(id)) => log::detail(state, id),
-                _ => nothing::yet(self.name()),
-            };
-        };
-        match (self, detail) {
-            (Self::Machine, None) => machine::sheet(state, &pair),
-            (Self::Machine, Some(_)) => machine::report(state),
-            (Self::Engine, None) => engine::sheet(&pair),
-            (Self::Engine, Some(id)) => engine::detail(&pair, id),
-            (Self::Guest, None) => guest::sheet(state, &pair),
-            (Self::Guest, Some(id)) => guest::detail(state, &pair, id),
-            (Self::Port, None) => port::sheet(&pair),
-            (Self::Port, Some(id)) => port::detail(&pair, id),
-            (Self::Disk, None) => disk::sheet(&pair),
-            (Self::Disk, Some(id)) => disk::detail(&pair, id),
-            (Self::Log, None) => log::sheet(state),
-            (Self::Log, Some(id)) => log::detail(state, id),
+        match (self, detail, &state.pair()) {
+            // The log needs no counters.
+            (Self::Log, None, _) => log::sheet(state),
+            (Self::Log, Some(id), _) => log::detail(state, id),
+            (_, _, None) => nothing::yet(self.name()),
+            (Self::Machine, None, Some(pair)) => machine::sheet(state, pair),
+            (Self::Machine, Some(_), Some(_)) => machine::report(state),
+            (Self::Engine, None, Some(pair)) => engine::sheet(pair),
+            (Self::Engine, Some(id), Some(pair)) => engine::detail(pair, id),
+            (Self::Guest, None, Some(pair)) => guest::sheet(state, pair),
+            (Self::Guest, Some(id), Some(pair)) => guest::detail(state, pair, id),
+            (Self::Port, None, Some(pair)) => port::sheet(pair),
+            (Self::Port, Some(id), Some(pair)) => port::detail(pair, id),
+            (Self::Disk, None, Some(pair)) => disk::sheet(pair),
+            (Self::Disk, Some(id), Some(pair)) => disk::detail(pair, id),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 pub const CHUNK: usize = 1 << 16;
 /// Messages that wait. Then nothing is read from the connection.
 pub const QUEUE: usize = 16;
+
 /// What a way tells the program.
 #[derive(Debug)]
 pub enum News {

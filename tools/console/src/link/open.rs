@@ -19,8 +19,8 @@ use crate::clean::{LINE, clean};
 
 /// Time for a TCP connection.
 const TCP: Duration = Duration::from_secs(10);
-/// Most bytes of ssh's own messages that are kept.
-const MESSAGES: u64 = 4096;
+/// Most bytes of ssh's own messages that are kept: the last ones.
+const MESSAGES: usize = 4096;
 /// Time for ssh's last message, after its output has ended.
 const LAST_MESSAGE: Duration = Duration::from_millis(200);
 
@@ -162,10 +162,9 @@ fn ssh(host: &str, command: &str) -> Result<Opened> {
             let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
             let part = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
             heard.push_str(&part);
-            // The end of what it says is why it ends.
-            let surplus = heard.len().saturating_sub(MESSAGES as usize);
-            let from = heard.char_indices().map(|(at, _)| at).find(|at| *at >= surplus).unwrap_or(0);
-            heard.drain(..from);
+            // Its last message says why it ends.
+            let surplus = heard.ceil_char_boundary(heard.len().saturating_sub(MESSAGES));
+            heard.drain(..surplus);
         }
     });
     let reason = move || {

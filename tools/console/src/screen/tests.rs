@@ -137,6 +137,18 @@ fn keys_sort_filter_choose_enter_and_go_back() {
 }
 
 #[test]
+fn a_full_filter_takes_no_more_characters_and_still_finds_its_rows() {
+    let mut state = State::new(Duration::from_secs(1));
+    let name = "a".repeat(40);
+    state.take(&Line::Text(format!(r#"{{"event":"console","guest":"{name}","line":"x"}}"#)));
+    let mut ui = Ui { view: View::Log, ..Ui::default() };
+    keys(&mut ui, &state, &[Key::Char('/')]);
+    keys(&mut ui, &state, &[Key::Char('a'); 40]);
+    assert_eq!(ui.filter, "a".repeat(30));
+    assert_eq!(ui.sheet(&state).main.rows.len(), 1);
+}
+
+#[test]
 fn a_frozen_view_stays_while_the_machine_goes_on() {
     let (before, after) = (at(BUSY), at(f64::MAX));
     let mut ui = Ui { view: View::Guest, ..Ui::default() };

@@ -1,6 +1,6 @@
 //! A sheet as text: aligned tables of limited width.
 
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::{Column, Row, Sheet, Table};
 
@@ -26,7 +26,7 @@ pub fn layout(table: &Table, width: usize) -> Layout {
         .map(|(n, column)| {
             let cells = table.rows.iter().filter_map(|row| row.cells.get(n)).map(|cell| cell.shown().width());
             let widest = cells.max().unwrap_or(0).min(if is_last(table, n) { width } else { WIDE });
-            // Two more than the title, for the mark of the order.
+            // One more than the title, for the mark of the order.
             (n, widest.max(column.title.width().saturating_add(1)))
         })
         .collect();
@@ -59,13 +59,8 @@ impl Layout {
         self.line(|n| {
             let column = table.columns.get(n)?;
             let mark = match sorted {
-                Some((by, reverse)) if by == n => {
-                    if reverse {
-                        "^"
-                    } else {
-                        "v"
-                    }
-                }
+                Some((by, true)) if by == n => "^",
+                Some((by, false)) if by == n => "v",
                 _ => "",
             };
             Some((format!("{}{mark}", column.title), column))
@@ -103,10 +98,13 @@ pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
+    if width == 0 {
+        return String::new();
+    }
     let mut out = String::new();
     let mut used = 0_usize;
     for character in text.chars() {
-        let more = unicode_width::UnicodeWidthChar::width(character).unwrap_or(0);
+        let more = character.width().unwrap_or(0);
         if used.saturating_add(more) >= width {
             break;
         }
@@ -114,12 +112,7 @@ pub fn cut(text: &str, width: usize) -> String {
         out.push(character);
     }
     out.push('~');
-    cut_nothing(out, width)
-}
-
-/// Nothing fits into no columns.
-fn cut_nothing(text: String, width: usize) -> String {
-    if width == 0 { String::new() } else { text }
+    out
 }
 
 /// Breaks a sentence into lines of a width, between words where it can.

@@ -2,9 +2,10 @@
 
 use control::{Block, Guest};
 
+use super::device;
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
-use crate::rates::{Named, Pair, count};
+use crate::rates::{Named, Pair};
 use crate::sheet::{Sheet, Table, Tone, Value, binary, number, words};
 
 /// Bytes of a block of an overlay.
@@ -19,10 +20,6 @@ pub fn requests(block: &Block) -> u64 {
 
 fn errors(block: &Block) -> u64 {
     block.count("errors").saturating_add(block.ring_errors)
-}
-
-fn id(guest: &Guest, n: usize) -> String {
-    format!("{}:{n}", guest.name)
 }
 
 fn then<'a>(pair: &Pair<'a>, guest: &Guest, n: usize, block: &Block) -> Option<&'a Block> {
@@ -61,10 +58,10 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
                 _ => Tone::Bad,
             };
             main.row(
-                id(guest, n),
+                device::id(guest, n),
                 tone,
                 vec![
-                    Value::Text(clean(&guest.name, NAME)),
+                    (*guest.name).into(),
                     (n as u64).into(),
                     (*block.serial).into(),
                     Value::Bytes(block.size),
@@ -87,23 +84,16 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
 
 /// One disk: all its counts.
 pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
-    let found = pair.now.guests.iter().find_map(|guest| {
-        let n = guest.blocks.iter().enumerate().position(|(n, _)| id(guest, n) == wanted)?;
-        Some((guest, n, guest.blocks.get(n)?))
-    });
+    let found = device::find(pair, wanted, |guest| &guest.blocks);
     let Some((guest, n, block)) = found else { return gone("disk") };
     let before = then(pair, guest, n, block);
     let title = format!("Disk {n} of {}, {}", clean(&guest.name, NAME), clean(&block.serial, NAME));
-    let mut main = Table::new(
-        "counts",
-        title,
-        &[words("kind", "count", 0), number("total", "total", 0), number("per_second", "/s", 0)],
-    );
+    let mut main = device::counts("counts", title, words("kind", "count", 0));
     for one in &block.counts {
-        let rate = pair.rate(one.count, before.map(|before| count(&before.counts, &one.kind)));
+        let rate = pair.rate(one.count, before.map(|before| before.count(&one.kind)));
         main.row(&*one.kind, Tone::Plain, vec![(*one.kind).into(), one.count.into(), rate.into()]);
     }
-    let counts: [Named<Block>; 7] = [
+    let counters: [Named<Block>; 7] = [
         ("kicks", |b| b.kicks),
         ("interrupts", |b| b.interrupts),
         ("polling ended (arms)", |b| b.arms),
@@ -112,13 +102,7 @@ pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
         ("requests back after a reset", |b| b.stale_tokens),
         ("ring errors", |b| b.ring_errors),
     ];
-    for (name, value) in counts {
-        main.row(
-            name,
-            Tone::Plain,
-            vec![name.into(), value(block).into(), pair.rate(value(block), before.map(value)).into()],
-        );
-    }
+    device::add(&mut main, pair, &counters, block, before);
     let bytes = |blocks: u64| binary(blocks.saturating_mul(OVERLAY_BLOCK));
     let facts = match block.overlay_blocks {
         0 => vec![format!("{} without an overlay", binary(block.size))],

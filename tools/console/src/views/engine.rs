@@ -1,10 +1,9 @@
 //! Engines: turns, time, batches, and how their queues are looked at.
 
-use control::{Engine, Guest};
+use control::{Engine, Guest, Watched};
 
 use super::nothing::gone;
-use crate::clean::{NAME, clean};
-use crate::rates::Pair;
+use crate::rates::{Pair, each};
 use crate::sheet::{Row, Sheet, Table, Tone, Value, number, words};
 
 /// All engines, and all devices that they serve.
@@ -21,41 +20,13 @@ pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
     };
     let mut main = table();
     main.rows.push(row(pair, engine));
-    let mut batches = Table::new(
-        "visits",
-        "Visits by requests taken, while the engine was watched",
-        &[
-            words("requests", "requests", 0),
-            number("visits", "visits", 0),
-            number("share", "share", 0),
-            words("bar", "", 0),
-        ],
-    );
-    let mut facts = vec![];
-    match &engine.watched {
-        Some(watched) => {
-            let visits = || watched.visits.iter().chain([&watched.empty_visits]);
-            let all = visits().fold(0_u64, |sum, count| sum.saturating_add(*count)).max(1) as f64;
-            let last = watched.visits.len().saturating_sub(1);
-            let names = (0_u32..).map(|n| batch(n, n as usize == last));
-            for (name, count) in std::iter::once("none".into())
-                .chain(names)
-                .zip([&watched.empty_visits].into_iter().chain(&watched.visits))
-            {
-                let share = Some(*count as f64 / all);
-                batches.row(
-                    name.clone(),
-                    Tone::Plain,
-                    vec![Value::Text(name), (*count).into(), Value::Share(share), Value::Bar(share)],
-                );
-            }
-            facts.push(format!(
-                "longest turn {} cycles; completions: {} with an interrupt, {} whose driver wanted none",
-                watched.longest_turn, watched.notified, watched.suppressed
-            ));
-        }
-        None => facts.push("It was never watched: `w` switches its profile on and off.".into()),
-    }
+    let fact = match &engine.watched {
+        Some(watched) => format!(
+            "longest turn {} cycles; completions: {} with an interrupt, {} whose driver wanted none",
+            watched.longest_turn, watched.notified, watched.suppressed
+        ),
+        None => "It was never watched: `w` switches its profile on and off.".into(),
+    };
     let mut uplinks = Table::new(
         "uplinks",
         "Uplinks",
@@ -72,10 +43,35 @@ pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
             uplinks.row(uplink.name.clone(), Tone::Plain, cells);
         }
     }
-    Sheet { key: "engine", facts, main, more: vec![batches, uplinks] }
+    Sheet { key: "engine", facts: vec![fact], main, more: vec![visits(engine.watched.as_ref()), uplinks] }
 }
 
-/// Visits that took so many requests: from 2^n, up to twice as many. The last kind has no upper bound.
+/// Visits to queues by the number of requests that they took. It has no rows if the engine was never watched.
+fn visits(watched: Option<&Watched>) -> Table {
+    let mut table = Table::new(
+        "visits",
+        "Visits by requests taken, while the engine was watched",
+        &[
+            words("requests", "requests", 0),
+            number("visits", "visits", 0),
+            number("share", "share", 0),
+            words("bar", "", 0),
+        ],
+    );
+    let Some(watched) = watched else { return table };
+    let counts = std::iter::once(&watched.empty_visits).chain(&watched.visits);
+    let all = counts.clone().fold(0_u64, |sum, count| sum.saturating_add(*count)).max(1) as f64;
+    let last = watched.visits.len().saturating_sub(1);
+    let names = std::iter::once("none".into()).chain((0_u32..).map(|n| batch(n, n as usize == last)));
+    for (name, count) in names.zip(counts) {
+        let share = Some(*count as f64 / all);
+        let cells = vec![Value::Text(name.clone()), (*count).into(), Value::Share(share), Value::Bar(share)];
+        table.row(name, Tone::Plain, cells);
+    }
+    table
+}
+
+/// Names the visits of entry `n` of [`Watched::visits`]: 2^n requests or more, and fewer than twice as many. The last entry has no upper bound.
 fn batch(n: u32, last: bool) -> String {
     let least = 1_u64.checked_shl(n).unwrap_or(u64::MAX);
     match least.saturating_mul(2).saturating_sub(1) {
@@ -111,7 +107,6 @@ fn row(pair: &Pair<'_>, engine: &Engine) -> Row {
     let busy = pair.share(engine.busy_cycles, then(|e| e.busy_cycles));
     let busy_turns = pair.rate(engine.busy_turns, then(|e| e.busy_turns));
     let idle_turns = pair.rate(engine.idle_turns, then(|e| e.idle_turns));
-    let each = |cycles: Option<f64>, turns: Option<f64>| Some(cycles? / turns.filter(|turns| *turns > 0.0)?);
     let busy_cycles = pair.rate(engine.busy_cycles, then(|e| e.busy_cycles));
     let idle_cycles = pair.rate(engine.idle_cycles, then(|e| e.idle_cycles));
     Row {
@@ -214,7 +209,7 @@ fn queues(pair: &Pair<'_>) -> Table {
             let changed =
                 rate(now.polls, |q| q.polls).zip(rate(now.arms, |q| q.arms)).map(|(polls, arms)| polls + arms);
             let cells = vec![
-                Value::Text(clean(&guest.name, NAME)),
+                (*guest.name).into(),
                 Value::Text(now.device.clone()),
                 how(requests, kicks, changed).into(),
                 requests.into(),

@@ -4,7 +4,7 @@ use control::{ExitCount, Guest, GuestState};
 
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
-use crate::rates::{Pair, by_reason, exits, guest_exits, total};
+use crate::rates::{Pair, by_reason, each, exits, guest_exits, total};
 use crate::sheet::{Sheet, Table, Tone, Value, binary, number, words};
 use crate::state::State;
 
@@ -35,7 +35,6 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
             .into_iter()
             .filter(|r| r.rate.is_some_and(|rate| rate > 0.0))
             .max_by(|a, b| a.share.unwrap_or(0.0).total_cmp(&b.share.unwrap_or(0.0)));
-        let why = state.told.get(&clean(&guest.name, NAME)).and_then(|(_, reason)| *reason);
         let refused = total(&guest.refusals);
         let tone = match guest.state {
             GuestState::Running if refused > before.map_or(refused, |before| total(&before.refusals)) => Tone::Warning,
@@ -57,7 +56,7 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
                 top.map_or("-".into(), |top| (*top.exit.reason).into()),
                 refused.into(),
                 Value::Bytes(guest.memory),
-                why.map_or("", |why| why.name()).into(),
+                state.stop_reason(&guest.name).map_or("", |why| why.name()).into(),
             ],
         );
     }
@@ -70,7 +69,7 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
 
 /// One guest: its exits by reason, its vCPUs, and what it was refused.
 pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
-    let Some(guest) = pair.now.guests.iter().find(|guest| guest.name == id) else { return gone("guest") };
+    let Some(guest) = pair.now.guest(id) else { return gone("guest") };
     let before = pair.guest(guest);
     let mut main = Table::new(
         "exits",
@@ -138,8 +137,7 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
     for count in guest.refusals.iter().chain(&guest.shadow_idt) {
         refused.row(&*count.kind, Tone::Plain, vec![(*count.kind).into(), count.count.into()]);
     }
-    let told = state.told.get(&clean(id, NAME)).and_then(|(_, reason)| *reason);
-    let why = told.map_or(String::new(), |why| format!(", stopped by {}", why.name()));
+    let why = state.stop_reason(id).map_or(String::new(), |why| format!(", stopped by {}", why.name()));
     let facts = vec![
         format!(
             "{}{why}; starts: {}; memory {}, and {} beside it",
@@ -187,8 +185,4 @@ fn reasons(pair: &Pair<'_>, guest: &Guest) -> Vec<Reason> {
             Reason { each: each(cycles, rate), rate, share, exit }
         })
         .collect()
-}
-
-fn each(cycles: Option<f64>, count: Option<f64>) -> Option<f64> {
-    Some(cycles? / count.filter(|count| *count > 0.0)?)
 }

@@ -10,10 +10,19 @@ use crate::sheet::text::wrap;
 use crate::sheet::{Column, Sheet, Table, Tone, Value, binary, number, words};
 use crate::state::State;
 
-/// A core: its role, whose it is, how much of its time the hypervisor needed, exits in a second.
-type Core = (&'static str, String, Option<f64>, Option<f64>, Tone);
+/// What a core does.
+struct Core {
+    role: &'static str,
+    /// The vCPU or engine that runs on it, or empty.
+    of: String,
+    /// The engine's busy time or the guest's time in the hypervisor, as a part of the core's time.
+    load: Option<f64>,
+    /// Exits in a second, if it runs a vCPU.
+    exits: Option<f64>,
+    tone: Tone,
+}
 
-/// Most cores that are listed without a role.
+/// Most cores that are listed although no vCPU or engine is on them.
 const MAX_CORES: u64 = 1024;
 /// Characters of a line of the report, so that it fits into 80 columns with its kind.
 const REPORT: usize = 70;
@@ -32,10 +41,16 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
             number("exits_per_second", "exits/s", 2),
         ],
     );
-    for (core, (role, whose, load, exits, tone)) in cores(state, pair) {
-        let cells =
-            vec![core.into(), role.into(), Value::Text(whose), Value::Share(load), Value::Bar(load), exits.into()];
-        main.row(core.to_string(), tone, cells);
+    for (n, core) in cores(state, pair) {
+        let cells = vec![
+            n.into(),
+            core.role.into(),
+            Value::Text(core.of),
+            Value::Share(core.load),
+            Value::Bar(core.load),
+            core.exits.into(),
+        ];
+        main.row(n.to_string(), core.tone, cells);
     }
     let mut report = Table::new("report", "Report (Enter: all of it)", &COLUMNS);
     for (n, (kind, text)) in state.report.iter().enumerate() {
@@ -125,7 +140,7 @@ fn cores(state: &State, pair: &Pair<'_>) -> BTreeMap<u64, Core> {
     let all = state.platform.as_ref().map_or(1, |platform| platform.cores.min(MAX_CORES));
     for core in 0..all {
         let role = if core == 0 { "control" } else { "free" };
-        cores.insert(core, (role, String::new(), None, None, Tone::Quiet));
+        cores.insert(core, Core { role, of: String::new(), load: None, exits: None, tone: Tone::Quiet });
     }
     for guest in &pair.now.guests {
         let before = pair.guest(guest);
@@ -133,17 +148,18 @@ fn cores(state: &State, pair: &Pair<'_>) -> BTreeMap<u64, Core> {
             let then = before.and_then(|before| before.vcpus.get(n)).map(exits);
             let (count, cycles) = exits(vcpu);
             let load = pair.share(cycles, then.map(|(_, cycles)| cycles));
-            let rate = pair.rate(count, then.map(|(count, _)| count));
-            let whose = format!("{} vCPU {n}, {}", clean(&guest.name, NAME / 2), guest.state.name());
+            let exits = pair.rate(count, then.map(|(count, _)| count));
+            let of = format!("{} vCPU {n}, {}", clean(&guest.name, NAME / 2), guest.state.name());
             let tone = if guest.state == control::GuestState::Running { Tone::Plain } else { Tone::Quiet };
-            cores.insert(vcpu.core, ("guest", whose, load, rate, tone));
+            cores.insert(vcpu.core, Core { role: "guest", of, load, exits, tone });
         }
     }
     for engine in &pair.now.engines {
         let before = pair.engine(engine);
-        let busy = pair.share(engine.busy_cycles, before.map(|before| before.busy_cycles));
+        let load = pair.share(engine.busy_cycles, before.map(|before| before.busy_cycles));
         let role = if engine.core == 0 { "control, engine" } else { "engine" };
-        cores.insert(engine.core, (role, format!("engine {}", engine.id), busy, None, Tone::Plain));
+        let of = format!("engine {}", engine.id);
+        cores.insert(engine.core, Core { role, of, load, exits: None, tone: Tone::Plain });
     }
     cores
 }

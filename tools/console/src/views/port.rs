@@ -2,14 +2,11 @@
 
 use control::{Guest, Port, StageCounters};
 
+use super::device;
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
 use crate::rates::{Named, Pair, count, total};
 use crate::sheet::{Sheet, Table, Tone, Value, number, words};
-
-fn id(guest: &Guest, n: usize) -> String {
-    format!("{}:{n}", guest.name)
-}
 
 fn then<'a>(pair: &Pair<'a>, guest: &Guest, n: usize, port: &Port) -> Option<&'a Port> {
     pair.guest(guest)?.ports.get(n).filter(|before| before.mac == port.mac)
@@ -48,10 +45,10 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
                 _ => Tone::Quiet,
             };
             main.row(
-                id(guest, n),
+                device::id(guest, n),
                 tone,
                 vec![
-                    Value::Text(clean(&guest.name, NAME)),
+                    (*guest.name).into(),
                     (n as u64).into(),
                     (*port.mac).into(),
                     rate(|p| p.rx_packets).into(),
@@ -83,7 +80,7 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
         for (n, uplink) in engine.uplinks.iter().enumerate() {
             let before = before.and_then(|engine| engine.uplinks.get(n));
             for one in &uplink.counts {
-                let rate = pair.rate(one.count, before.map(|before| count(&before.counts, &one.kind)));
+                let rate = pair.rate(one.count, before.map(|before| before.count(&one.kind)));
                 let cells = vec![
                     (*uplink.name).into(),
                     (*uplink.device).into(),
@@ -100,19 +97,12 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
 
 /// One port: drops by cause, its stages, and its other counts.
 pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
-    let found = pair.now.guests.iter().find_map(|guest| {
-        let n = guest.ports.iter().enumerate().position(|(n, _)| id(guest, n) == wanted)?;
-        Some((guest, n, guest.ports.get(n)?))
-    });
+    let found = device::find(pair, wanted, |guest| &guest.ports);
     let Some((guest, n, port)) = found else { return gone("port") };
     let before = then(pair, guest, n, port);
     let title = format!("Port {n} of {}, {}", clean(&guest.name, NAME), clean(&port.mac, NAME));
-    let mut main = Table::new(
-        "counts",
-        title,
-        &[words("kind", "count", 0), number("total", "total", 0), number("per_second", "/s", 0)],
-    );
-    let counts: [Named<Port>; 14] = [
+    let mut main = device::counts("counts", title, words("kind", "count", 0));
+    let counters: [Named<Port>; 14] = [
         ("rx packets", |p| p.rx_packets),
         ("rx bytes", |p| p.rx_bytes),
         ("tx packets", |p| p.tx_packets),
@@ -128,18 +118,8 @@ pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
         ("requests back after a reset", |p| p.stale_tokens),
         ("ring errors", |p| p.ring_errors),
     ];
-    for (name, value) in counts {
-        main.row(
-            name,
-            Tone::Plain,
-            vec![name.into(), value(port).into(), pair.rate(value(port), before.map(value)).into()],
-        );
-    }
-    let mut drops = Table::new(
-        "drops",
-        "Drops by cause",
-        &[words("cause", "cause", 0), number("total", "total", 0), number("per_second", "/s", 0)],
-    );
+    device::add(&mut main, pair, &counters, port, before);
+    let mut drops = device::counts("drops", "Drops by cause", words("cause", "cause", 0));
     for drop in &port.drops {
         let rate = pair.rate(drop.count, before.map(|before| count(&before.drops, &drop.kind)));
         let tone = if rate > Some(0.0) { Tone::Warning } else { Tone::Plain };
