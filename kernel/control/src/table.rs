@@ -3,7 +3,7 @@
 //!
 //! Nothing here needs the heap: a table's rows are made twice, first to find how wide its columns are.
 
-mod layout;
+pub(crate) mod layout;
 
 use core::cmp::Reverse;
 use core::fmt::{self, Write};

@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 use trace::Classes;
 
 use crate::Text;
+use crate::fold::sentence_line;
 use crate::nearest::nearest;
 use crate::no_memory::sentence;
 use crate::shown::{Joined, Shortened};
+use crate::table::layout::Cell::{Number, Text as Word};
+use crate::table::layout::table;
 
 /// What is done with the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +112,8 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
         out.write_str("the trace is off\n")?;
     } else {
         let full = if state.stop { "new records are dropped" } else { "the oldest records are dropped" };
-        writeln!(out, "on: {}; when a ring is full, {full}", Joined(state.classes.iter()))?;
+        let classes = Joined(state.classes.iter());
+        sentence_line(out, format_args!("on: {classes}; when a ring is full, {full}"))?;
     }
     if state.saving {
         out.write_str("records are being sent\n")?;
@@ -117,11 +121,10 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
     if state.cores.is_empty() {
         return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");
     }
-    writeln!(out, "{:>4}  {:<32} {:>8} {:>14} {:>14}", "core", "user", "room", "records", "lost")?;
-    for TracedCore { core, user, capacity, records, lost } in &state.cores {
-        writeln!(out, "{core:>4}  {user:<32} {capacity:>8} {records:>14} {lost:>14}")?;
-    }
-    Ok(())
+    let rows = state.cores.iter().map(|TracedCore { core, user, capacity, records, lost }| {
+        [Number(*core), Word(user), Number(*capacity), Number(*records), Number(*lost)]
+    });
+    table(["core", "user", "room", "records", "lost"], "rlrrr", 2, rows, out)
 }
 
 /// The pieces of the line of COM2 that carries a piece of a trace, in base64. They need no memory. [`crate::Event::Trace`] is
