@@ -9,11 +9,10 @@ use trace::Classes;
 
 use crate::Text;
 use crate::fold::sentence_line;
-use crate::nearest::nearest;
-use crate::no_memory::sentence;
-use crate::shown::{Joined, Shortened};
+use crate::shown::Joined;
 use crate::table::layout::Cell::{Number, Text as Word};
 use crate::table::layout::table;
+use crate::unknown::unknown;
 
 /// What is done with the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,16 +59,8 @@ pub fn classes(names: &str) -> Result<Classes, Text> {
     }
     names.split(',').try_fold(Classes::empty(), |all, name| {
         let class = Classes::named(name).filter(|class| Classes::WRITTEN.contains(*class));
-        class.map(|class| all | class).ok_or_else(|| no_class(name))
+        class.map(|class| all | class).ok_or_else(|| unknown("class", name, Classes::WRITTEN.names()))
     })
-}
-
-fn no_class(name: &str) -> Text {
-    let (shown, known) = (Shortened(name), Classes::WRITTEN.names());
-    match nearest(name, known.clone()) {
-        Some(meant) => sentence(format_args!("no class `{shown}`; did you mean `{meant}`?")),
-        None => sentence(format_args!("no class `{shown}`; there are: {}", Joined(known))),
-    }
 }
 
 /// The state of the trace, in the answer to `trace show`.
