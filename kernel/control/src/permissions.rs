@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
 use crate::Text;
-use crate::shown::Joined;
+use crate::shown::{Joined, beginning};
 use crate::unknown::unknown;
 
 bitflags! {
@@ -114,13 +114,7 @@ impl Caller {
     /// Makes a caller with a name. What is longer than [`MAX_WHO`] is cut off. Control characters are left out.
     #[must_use]
     pub fn named(way: Way, who: &str, allowed: Permissions) -> Self {
-        let mut caller = Self::cable(way, allowed);
-        for character in who.chars().filter(|character| !character.is_control()) {
-            if caller.who.push(character).is_err() {
-                break;
-            }
-        }
-        caller
+        Self { way, who: beginning(who), allowed }
     }
 }
 
