@@ -8,40 +8,32 @@ use serde::{Deserialize, Serialize};
 use trace::Classes;
 
 use crate::Text;
+use crate::argument::{Argument, Kind, words};
 use crate::fold::sentence_line;
 use crate::shown::Joined;
 use crate::table::layout::Cell::{Number, Text as Word};
 use crate::table::layout::table;
 use crate::unknown::unknown;
 
-/// What is done with the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceStep {
-    /// The cores write records of the classes that are named.
-    On,
-    /// They write none.
-    Off,
-    /// Shows which classes are on, and how much each core has written and lost.
-    Show,
-    /// Sends the records on COM2, until the trace is off and everything is sent.
-    Save,
-}
+/// The step, as an argument of `trace`.
+pub(crate) const STEP: Argument = Argument {
+    member: Some("step"),
+    shown: "on|off|show|save",
+    needed: true,
+    kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
+};
 
-impl TraceStep {
-    /// The words, in the order of [`TraceStep::ALL`].
-    pub const NAMES: [&'static str; 4] = ["on", "off", "show", "save"];
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::On, Self::Off, Self::Show, Self::Save];
-
-    /// As it is typed.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-            Self::Show => "show",
-            Self::Save => "save",
-        }
+words! {
+    /// What is done with the trace.
+    TraceStep or Show {
+        /// The cores write records of the classes that are named.
+        On = "on";
+        /// They write none.
+        Off = "off";
+        /// Shows which classes are on, and how much each core has written and lost.
+        Show = "show";
+        /// Sends the records on COM2, until the trace is off and everything is sent.
+        Save = "save";
     }
 }
 
