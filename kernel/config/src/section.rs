@@ -1,7 +1,7 @@
 //! Reads a TOML table key by key. Each unexpected thing becomes a mistake.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
@@ -115,13 +115,9 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// Reads a list of permissions by name.
     pub fn permissions(&mut self, key: &str) -> Option<Permissions> {
-        let names = Permissions::NAMED.map(|(name, _)| name);
         let (found, _) = self.list(key, "a list of permissions, like [\"view\"]", usize::MAX, |value| {
             let Some(name) = value.as_str() else { return Err(String::new()) };
-            Permissions::called(name).ok_or_else(|| match control::nearest(name, names) {
-                Some(meant) => format!("no permission `{name}`; did you mean `{meant}`?"),
-                None => format!("no permission `{name}`; there are: {}", names.join(", ")),
-            })
+            Permissions::read(name).map_err(|why| why.to_string())
         })?;
         Some(found.into_iter().fold(Permissions::empty(), |all, one| all | one))
     }

@@ -5,7 +5,6 @@ use alloc::string::String;
 use crate::Text;
 use crate::no_memory::{copy, sentence};
 use crate::shown::Shortened;
-use crate::trace::TraceStep;
 use crate::unknown::unknown;
 
 /// An argument of a command.
@@ -47,12 +46,6 @@ pub(crate) const TEXT: Argument = Argument { member: Some("text"), shown: "TEXT"
 pub(crate) const ON: Argument = Argument { member: Some("on"), shown: "on|off", needed: true, kind: Kind::Flag };
 pub(crate) const RAW: Argument =
     Argument { member: None, shown: "[--raw]", needed: false, kind: Kind::Option("--raw") };
-pub(crate) const STEP: Argument = Argument {
-    member: Some("step"),
-    shown: "on|off|show|save",
-    needed: true,
-    kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
-};
 pub(crate) const STOP: Argument =
     Argument { member: Some("stop"), shown: "[--stop]", needed: false, kind: Kind::Option("--stop") };
 pub(crate) const CLASSES: Argument =
@@ -105,16 +98,46 @@ impl Value for bool {
     }
 }
 
-impl Value for TraceStep {
-    fn read(given: Given<'_>) -> Result<Self, Text> {
-        // Other words are refused before.
-        Ok(Self::ALL.into_iter().find(|step| given == Given::Text(step.name())).unwrap_or(Self::Show))
-    }
+/// Makes a type whose values are words of [`Kind::Choice`]: its values, their words, both directions between them, and the value
+/// after `or` for an argument that is not given.
+macro_rules! words {
+    ($(#[$about:meta])* $name:ident or $default:ident { $($(#[$about_value:meta])* $value:ident = $word:literal;)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$about_value])* $value,)+
+        }
 
-    fn given(&self) -> Given<'_> {
-        Given::Text(self.name())
-    }
+        impl $name {
+            /// The words as they are typed, in the order of `ALL`.
+            pub const NAMES: [&'static str; [$($word),+].len()] = [$($word),+];
+
+            /// All values.
+            pub const ALL: [Self; Self::NAMES.len()] = [$(Self::$value),+];
+
+            /// As it is typed.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word),+
+                }
+            }
+        }
+
+        impl $crate::argument::Value for $name {
+            fn read(given: $crate::argument::Given<'_>) -> Result<Self, $crate::Text> {
+                // Other words are refused before.
+                let is_it = |value: &Self| given == $crate::argument::Given::Text(value.name());
+                Ok(Self::ALL.into_iter().find(is_it).unwrap_or(Self::$default))
+            }
+
+            fn given(&self) -> $crate::argument::Given<'_> {
+                $crate::argument::Given::Text(self.name())
+            }
+        }
+    };
 }
+pub(crate) use words;
 
 impl Argument {
     /// Whether it is typed without a word that names it.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::fold::Folded;
 use crate::no_memory::{NoMemory, collect};
 use crate::permissions::{Caller, MAX_WHO, Permissions, Way};
+use crate::shown::beginning;
 
 use crate::Command;
 
@@ -73,7 +74,7 @@ pub struct Note {
 impl From<&Command> for Note {
     fn from(command: &Command) -> Self {
         let changes = command.permission() != Permissions::VIEW;
-        Self { command: cut(command.summary()), changes, has_input: command.has_input() }
+        Self { command: beginning(command.summary()), changes, has_input: command.has_input() }
     }
 }
 
@@ -108,19 +109,9 @@ impl Audit {
     /// Notes what became of a command. `now`: milliseconds since 1970. Does nothing for a command that changes nothing and
     /// is not refused.
     pub fn note(&mut self, now: u64, caller: &Caller, note: &Note, outcome: Outcome, reason: &str) {
-        if outcome == Outcome::Refused || note.changes {
-            let repeats = outcome != Outcome::Done || note.has_input;
-            self.add(now, caller, &note.command, outcome, reason, repeats);
+        if outcome != Outcome::Refused && !note.changes {
+            return;
         }
-    }
-
-    /// Notes something that is no command, for example a login. What does not fit is cut off.
-    pub fn note_text(&mut self, now: u64, caller: &Caller, what: impl Display, outcome: Outcome, reason: &str) {
-        self.add(now, caller, what, outcome, reason, outcome != Outcome::Done);
-    }
-
-    /// Adds a record. `repeats`: if there is the same one, that one counts instead.
-    fn add(&mut self, now: u64, caller: &Caller, what: impl Display, outcome: Outcome, reason: &str, repeats: bool) {
         let ring = match caller.way {
             Way::Com1 | Way::Com2 => &mut self.cables,
             Way::Channel => &mut self.channel,
@@ -132,11 +123,11 @@ impl Audit {
             times: 1,
             way: caller.way,
             who: caller.who.clone(),
-            command: cut(what),
+            command: note.command.clone(),
             outcome,
-            reason: cut(reason),
+            reason: beginning(reason),
         };
-        ring.add(record, repeats);
+        ring.add(record, outcome != Outcome::Done || note.has_input);
     }
 
     /// The records: those of the cables and then those of the channel, the oldest first.
@@ -195,9 +186,10 @@ impl Ring {
         Self { records: heapless::Deque::new(), next: 0 }
     }
 
-    fn add(&mut self, new: Record, repeats: bool) {
+    /// Adds a record. `may_repeat`: if there is the same one, that one counts instead.
+    fn add(&mut self, new: Record, may_repeat: bool) {
         let same = self.records.iter_mut().rev().find(|old| {
-            repeats
+            may_repeat
                 && old.command == new.command
                 && (old.way, old.outcome) == (new.way, new.outcome)
                 && (&old.who, &old.reason) == (&new.who, &new.reason)
@@ -214,20 +206,6 @@ impl Ring {
         // There is room.
         let _ = self.records.push_back(new);
     }
-}
-
-/// Writes the beginning of a value. Control characters are left out.
-fn cut<const MOST: usize>(value: impl Display) -> String<MOST> {
-    struct Cut<const MOST: usize>(String<MOST>);
-    impl<const MOST: usize> Write for Cut<MOST> {
-        fn write_str(&mut self, text: &str) -> fmt::Result {
-            text.chars().filter(|c| !c.is_control()).try_for_each(|c| self.0.push(c).map_err(|_| fmt::Error))
-        }
-    }
-    let mut cut = Cut(String::new());
-    // It ends with an error where it is full.
-    let _ = write!(cut, "{value}");
-    cut.0
 }
 
 /// A time of day, in milliseconds since 1970: `2026-11-26 05:45:47`, UTC.

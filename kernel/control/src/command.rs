@@ -9,12 +9,12 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::Text;
-use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STEP, STOP, TEXT, Value};
+use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, ON, PORT, RAW, STOP, TEXT, Value};
 use crate::no_memory::sentence;
 use crate::permissions::{Caller, Permissions};
 use crate::shown::Shortened;
 use crate::table::left;
-use crate::trace::TraceStep;
+use crate::trace::{STEP, TraceStep};
 use crate::unknown::unknown;
 use crate::view::{VIEW, View};
 

@@ -5,7 +5,9 @@ use core::fmt;
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
-use crate::shown::Joined;
+use crate::Text;
+use crate::shown::{Joined, beginning};
+use crate::unknown::unknown;
 
 bitflags! {
     /// A set of permissions. None of them includes another one.
@@ -33,6 +35,14 @@ impl Permissions {
         ("capture", Self::CAPTURE),
         ("operate", Self::OPERATE),
     ];
+
+    /// Reads the name of a permission.
+    ///
+    /// # Errors
+    /// There is no such permission; the text names the nearest one, or all.
+    pub fn read(name: &str) -> Result<Self, Text> {
+        Self::called(name).ok_or_else(|| unknown("permission", name, Self::NAMED.iter().map(|(known, _)| *known)))
+    }
 
     /// The permission called `name`.
     #[must_use]
@@ -104,13 +114,7 @@ impl Caller {
     /// Makes a caller with a name. What is longer than [`MAX_WHO`] is cut off. Control characters are left out.
     #[must_use]
     pub fn named(way: Way, who: &str, allowed: Permissions) -> Self {
-        let mut caller = Self::cable(way, allowed);
-        for character in who.chars().filter(|character| !character.is_control()) {
-            if caller.who.push(character).is_err() {
-                break;
-            }
-        }
-        caller
+        Self { way, who: beginning(who), allowed }
     }
 }
 

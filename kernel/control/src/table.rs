@@ -3,7 +3,7 @@
 //!
 //! Nothing here needs the heap: a table's rows are made twice, first to find how wide its columns are.
 
-mod layout;
+pub(crate) mod layout;
 
 use core::cmp::Reverse;
 use core::fmt::{self, Write};
@@ -13,6 +13,7 @@ use self::layout::Cell::{Bytes, Kind, Number, Numbers, Of, Text, Thousandths};
 use self::layout::{Cell, GAP, line, table};
 pub(crate) use self::layout::{cut, left, wide};
 use crate::fold::{COLUMNS, sentence_line};
+use crate::utilisation::busy_permille;
 use crate::{Count, Counters, Engine, ExitCount, Guest, GuestSummary, Uplink, View};
 
 /// Writes the guests and their states, for `list`.
@@ -263,12 +264,10 @@ fn consoles(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
 fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let share = |permille: Option<u64>| permille.map_or(Text("-"), |permille| Thousandths(permille.into()));
     let rows = counters.engines.iter().map(|engine| {
-        let cycles = engine.busy_cycles.saturating_add(engine.idle_cycles);
-        // In tenths of a percent, through u128 because the product does not fit.
-        let busy = (u128::from(engine.busy_cycles) * 1000).checked_div(u128::from(cycles)).unwrap_or(0);
+        let busy = busy_permille(engine.busy_cycles, engine.idle_cycles).unwrap_or(0);
         [
             Number(engine.core),
-            Thousandths(busy),
+            Thousandths(busy.into()),
             share(engine.busy_permille_second),
             share(engine.busy_permille_minute),
             Number(engine.busy_turns),

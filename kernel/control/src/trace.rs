@@ -8,38 +8,32 @@ use serde::{Deserialize, Serialize};
 use trace::Classes;
 
 use crate::Text;
-use crate::nearest::nearest;
-use crate::no_memory::sentence;
-use crate::shown::{Joined, Shortened};
+use crate::argument::{Argument, Kind, words};
+use crate::fold::sentence_line;
+use crate::shown::Joined;
+use crate::table::layout::Cell::{Number, Text as Word};
+use crate::table::layout::table;
+use crate::unknown::unknown;
 
-/// What is done with the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceStep {
-    /// The cores write records of the classes that are named.
-    On,
-    /// They write none.
-    Off,
-    /// Shows which classes are on, and how much each core has written and lost.
-    Show,
-    /// Sends the records on COM2, until the trace is off and everything is sent.
-    Save,
-}
+/// The step, as an argument of `trace`.
+pub(crate) const STEP: Argument = Argument {
+    member: Some("step"),
+    shown: "on|off|show|save",
+    needed: true,
+    kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
+};
 
-impl TraceStep {
-    /// The words, in the order of [`TraceStep::ALL`].
-    pub const NAMES: [&'static str; 4] = ["on", "off", "show", "save"];
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::On, Self::Off, Self::Show, Self::Save];
-
-    /// As it is typed.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-            Self::Show => "show",
-            Self::Save => "save",
-        }
+words! {
+    /// What is done with the trace.
+    TraceStep or Show {
+        /// The cores write records of the classes that are named.
+        On = "on";
+        /// They write none.
+        Off = "off";
+        /// Shows which classes are on, and how much each core has written and lost.
+        Show = "show";
+        /// Sends the records on COM2, until the trace is off and everything is sent.
+        Save = "save";
     }
 }
 
@@ -57,16 +51,8 @@ pub fn classes(names: &str) -> Result<Classes, Text> {
     }
     names.split(',').try_fold(Classes::empty(), |all, name| {
         let class = Classes::named(name).filter(|class| Classes::WRITTEN.contains(*class));
-        class.map(|class| all | class).ok_or_else(|| no_class(name))
+        class.map(|class| all | class).ok_or_else(|| unknown("class", name, Classes::WRITTEN.names()))
     })
-}
-
-fn no_class(name: &str) -> Text {
-    let (shown, known) = (Shortened(name), Classes::WRITTEN.names());
-    match nearest(name, known.clone()) {
-        Some(meant) => sentence(format_args!("no class `{shown}`; did you mean `{meant}`?")),
-        None => sentence(format_args!("no class `{shown}`; there are: {}", Joined(known))),
-    }
 }
 
 /// The state of the trace, in the answer to `trace show`.
@@ -109,7 +95,8 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
         out.write_str("the trace is off\n")?;
     } else {
         let full = if state.stop { "new records are dropped" } else { "the oldest records are dropped" };
-        writeln!(out, "on: {}; when a ring is full, {full}", Joined(state.classes.iter()))?;
+        let classes = Joined(state.classes.iter());
+        sentence_line(out, format_args!("on: {classes}; when a ring is full, {full}"))?;
     }
     if state.saving {
         out.write_str("records are being sent\n")?;
@@ -117,11 +104,10 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
     if state.cores.is_empty() {
         return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");
     }
-    writeln!(out, "{:>4}  {:<32} {:>8} {:>14} {:>14}", "core", "user", "room", "records", "lost")?;
-    for TracedCore { core, user, capacity, records, lost } in &state.cores {
-        writeln!(out, "{core:>4}  {user:<32} {capacity:>8} {records:>14} {lost:>14}")?;
-    }
-    Ok(())
+    let rows = state.cores.iter().map(|TracedCore { core, user, capacity, records, lost }| {
+        [Number(*core), Word(user), Number(*capacity), Number(*records), Number(*lost)]
+    });
+    table(["core", "user", "room", "records", "lost"], "rlrrr", 2, rows, out)
 }
 
 /// The pieces of the line of COM2 that carries a piece of a trace, in base64. They need no memory. [`crate::Event::Trace`] is

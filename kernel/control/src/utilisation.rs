@@ -26,11 +26,15 @@ impl Reading {
     /// Thousandths of the time since `earlier` that were busy. `None` if no turn has ended since. The counters may wrap between
     /// the two.
     fn busy_since(self, earlier: Self) -> Option<u64> {
-        let busy = u128::from(self.busy.wrapping_sub(earlier.busy));
-        let idle = u128::from(self.idle.wrapping_sub(earlier.idle));
-        let share = busy.saturating_mul(1000).checked_div(busy.saturating_add(idle))?;
-        u64::try_from(share).ok()
+        busy_permille(self.busy.wrapping_sub(earlier.busy), self.idle.wrapping_sub(earlier.idle))
     }
+}
+
+/// The busy part of a time of `busy` and `idle` cycles, in thousandths. `None` if there are none.
+pub(crate) fn busy_permille(busy: u64, idle: u64) -> Option<u64> {
+    let (busy, idle) = (u128::from(busy), u128::from(idle));
+    let permille = busy.saturating_mul(1000).checked_div(busy.saturating_add(idle))?;
+    u64::try_from(permille).ok()
 }
 
 /// How busy one engine is.
@@ -75,7 +79,8 @@ impl Utilisation {
         last.busy_since(*before)
     }
 
-    /// The same of the last 60 readings, which is a minute. In the first minute: of the time since the first reading.
+    /// The same between the newest reading and the 60th before it: a minute, or more if the control core was late. In the first
+    /// minute: since the first reading.
     #[must_use]
     pub fn minute(&self) -> Option<u64> {
         self.readings.back()?.busy_since(*self.readings.front()?)

@@ -1,7 +1,7 @@
 //! A distribution of durations: log-linear, in fixed memory.
 //!
 //! Values below 8 have a bucket each. Above, each power of two is divided into 8 buckets of the same width, so a bucket is
-//! at most an eighth of its values wide. Values from 2^40 on are in the last bucket.
+//! at most an eighth of its values wide. Values from 2^40 on are in the last bucket. Nothing records in a histogram yet.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -78,7 +78,8 @@ kinds! {
     /// An interrupt is sent to a vCPU's core, which takes it without an exit. `unit`: the vCPU. `code`: [`POSTED`] or
     /// [`DIRECT`]. `a`: the vector, 0 if it was posted.
     Delivery = 4, "delivery";
-    /// A vCPU's core is made to look at its mailbox, where an interrupt or a request was posted. `unit`: the vCPU. `code`: [`BY_NMI`] or [`BY_CALL`].
+    /// A vCPU's core is made to look at its mailbox, where an interrupt or a request was posted. `unit`: the vCPU. `code`:
+    /// [`BY_NMI`] or [`BY_CALL`].
     Kick = 5, "kick";
     /// A turn of an engine. `code`: [`BUSY`] or [`IDLE`]. `span`: its length. `a`: requests that it moved.
     Turn = 6, "turn";

@@ -155,8 +155,8 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     next: u64,
-    /// Of [`Ring::dropped`], what was reported.
-    known: u64,
+    /// The part of [`Ring::dropped`] that was reported.
+    dropped: u64,
     /// All records that were reported as lost.
     lost: u64,
 }
@@ -165,7 +165,7 @@ impl Cursor {
     /// At the beginning of a ring.
     #[must_use]
     pub const fn new() -> Self {
-        Self { next: 0, known: 0, lost: 0 }
+        Self { next: 0, dropped: 0, lost: 0 }
     }
 
     /// Number of the record that is read next.
@@ -177,7 +177,7 @@ impl Cursor {
     /// Goes past all records that are there now, and forgets the losses so far.
     pub fn skip_all<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) {
         self.next = ring.written();
-        self.known = ring.dropped();
+        self.dropped = ring.dropped();
         self.lost = 0;
         ring.done_with(self.next);
     }
@@ -195,7 +195,7 @@ impl Cursor {
         let overwritten = oldest.wrapping_sub(self.next);
         self.next = oldest;
         let dropped = ring.dropped();
-        let lost = dropped.wrapping_sub(core::mem::replace(&mut self.known, dropped)).wrapping_add(overwritten);
+        let lost = dropped.wrapping_sub(core::mem::replace(&mut self.dropped, dropped)).wrapping_add(overwritten);
         self.lost = self.lost.wrapping_add(lost);
         lost
     }

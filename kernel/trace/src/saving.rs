@@ -25,15 +25,16 @@ pub trait Rings {
     fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize;
 }
 
-/// How far a saving goes. All but `blocks` are in ticks.
+/// The limits of a saving. All but `blocks` are in ticks.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Most blocks in a tick.
     pub blocks: usize,
-    /// So long there is nothing to send after the trace is off, until it has ended: what began before writes its record when
-    /// it has been handled.
+    /// When the trace is off, the saving ends after so many ticks without a record: an exit or a turn that began before writes
+    /// its record at its end.
     pub quiet: u32,
-    /// So long after the trace is off the sink may take nothing, or keep the rest of what it took. `None`: for ever.
+    /// When the trace is off, the saving gives up after so many ticks in which the sink took nothing, or kept the rest of what
+    /// it had taken. `None`: it never gives up.
     pub stuck: Option<u32>,
 }
 

@@ -18,9 +18,8 @@ use crate::section::Section;
 /// Reads `[management]`. The guests are read later.
 pub(crate) fn read(source: Source<'_>, table: &DeTable<'_>, span: Range<usize>) -> (Option<Management>, Vec<Mistake>) {
     let mut section = Section::new(source, table, span, "[management]", &["guest", "allow"]);
-    let before = section.mistakes.len();
     let guest = section.string("guest", "the name of a guest");
-    if guest.is_none() && section.mistakes.len() == before {
+    if !section.has("guest") {
         let place = section.place();
         section.complain_at(&place, "[management] needs `guest`: the name of a guest");
     }

@@ -17,7 +17,7 @@ const NARROWEST: usize = 4;
 
 /// What stands in a table.
 #[derive(Clone, Copy)]
-pub(super) enum Cell<'a> {
+pub(crate) enum Cell<'a> {
     Text(&'a str),
     /// A text, a colon and another one.
     Kind(&'a str, &'a str),
@@ -90,7 +90,7 @@ pub(crate) fn left(width: usize, value: impl Display, out: &mut dyn Write) -> fm
 }
 
 /// Writes rows below their column names. `align` has `l` or `r` for each column. The first `keys` columns say what a row is about.
-pub(super) fn table<'a, const N: usize>(
+pub(crate) fn table<'a, const N: usize>(
     names: [&'a str; N],
     align: &str,
     keys: usize,

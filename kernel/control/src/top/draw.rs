@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 use core::fmt::{self, Display};
 
-use super::frame::Align::{Left, Right};
+use super::frame::Align::{self, Left, Right};
 use super::frame::Style::{Bold, Plain, Reverse as Inverse};
 use super::frame::{Frame, ROWS};
 use super::picture::{Picture, Sort, View};
@@ -47,17 +47,17 @@ impl Display for Percent {
     }
 }
 
-/// The columns of the guests: their names, where they begin, and how wide they are.
-const COLUMNS_OF_GUESTS: [(&str, usize, usize); 9] = [
-    ("guest", 0, 14),
-    ("state", 15, 9),
-    ("exits/s", 24, 7),
-    ("most for", 32, 13),
-    ("host %", 46, 6),
-    ("rx/s", 53, 6),
-    ("tx/s", 60, 6),
-    ("drop/s", 67, 6),
-    ("disk/s", 74, 6),
+/// The columns of the guests: their names, where they begin, how wide they are, and where a value stands in them.
+const COLUMNS_OF_GUESTS: [(&str, usize, usize, Align); 9] = [
+    ("guest", 0, 14, Left),
+    ("state", 15, 9, Left),
+    ("exits/s", 24, 7, Right),
+    ("most for", 32, 13, Left),
+    ("host %", 46, 6, Right),
+    ("rx/s", 53, 6, Right),
+    ("tx/s", 60, 6, Right),
+    ("drop/s", 67, 6, Right),
+    ("disk/s", 74, 6, Right),
 ];
 
 /// Draws the picture into the frame.
@@ -108,12 +108,12 @@ fn machine(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, selected: usize) {
         frame.put(row, 0, 6, Right, Plain, engine.id);
         frame.put(row, 7, 4, Right, Plain, engine.core);
         frame.put(row, 12, 6, Right, Plain, Percent(rate.busy));
-        let filled = rate.busy.saturating_mul(BAR).saturating_add(500) / 1000;
-        let bar = fmt::from_fn(|f| (0..BAR).try_for_each(|n| f.write_str(if n < filled { "#" } else { "." })));
         match engine.busy_permille_minute {
             Some(busy) => frame.put(row, 19, 6, Right, Plain, Percent(busy)),
             None => frame.put(row, 19, 6, Right, Plain, "-"),
         }
+        let filled = rate.busy.saturating_mul(BAR).saturating_add(500) / 1000;
+        let bar = fmt::from_fn(|f| (0..BAR).try_for_each(|n| f.write_str(if n < filled { "#" } else { "." })));
         frame.put(row, 27, BAR as usize, Left, Plain, bar);
         frame.put(row, 48, 12, Right, Plain, Short(rate.busy_turns));
         frame.put(row, 61, 12, Right, Plain, Short(rate.idle_turns));
@@ -121,10 +121,7 @@ fn machine(frame: &mut Frame, rates: &Rates<'_>, sort: Sort, selected: usize) {
         row = row.saturating_add(1);
     }
     row = row.saturating_add(1);
-    for (number, (name, column, width)) in COLUMNS_OF_GUESTS.into_iter().enumerate() {
-        let align = if matches!(number, 0 | 1 | 3) { Left } else { Right };
-        frame.put(row, column, width, align, Bold, name);
-    }
+    guest_head(frame, row);
     row = row.saturating_add(1);
     let order = sorted(rates, sort);
     let place = order.iter().position(|guest| guest.number == selected).unwrap_or(0);
@@ -160,30 +157,33 @@ pub(super) fn sorted<'a>(rates: &Rates<'a>, sort: Sort) -> heapless::Vec<GuestRa
     order
 }
 
+/// Puts the names of the guests' columns into a line.
+fn guest_head(frame: &mut Frame, row: usize) {
+    for (name, column, width, align) in COLUMNS_OF_GUESTS {
+        frame.put(row, column, width, align, Bold, name);
+    }
+}
+
 fn guest_line(frame: &mut Frame, row: usize, guest: &Guest, rate: &GuestRates<'_>) {
-    let percent = Percent(rate.host);
-    let cells: [(&dyn Display, _); 9] = [
-        (&guest.name, Left),
-        (&guest.state.name(), Left),
-        (&Short(rate.exits), Right),
-        (&rate.reason, Left),
-        (&percent, Right),
-        (&Short(rate.rx), Right),
-        (&Short(rate.tx), Right),
-        (&Short(rate.drops), Right),
-        (&Short(rate.disk), Right),
+    let cells: [&dyn Display; 9] = [
+        &guest.name,
+        &guest.state.name(),
+        &Short(rate.exits),
+        &rate.reason,
+        &Percent(rate.host),
+        &Short(rate.rx),
+        &Short(rate.tx),
+        &Short(rate.drops),
+        &Short(rate.disk),
     ];
-    for ((value, align), (_, column, width)) in cells.into_iter().zip(COLUMNS_OF_GUESTS) {
+    for (value, (_, column, width, align)) in cells.into_iter().zip(COLUMNS_OF_GUESTS) {
         frame.put(row, column, width, align, Plain, value);
     }
 }
 
 /// One guest: its ports and disks, and its exits by reason.
 fn one_guest<'a>(frame: &mut Frame, rates: &Rates<'a>, number: usize, guest: &'a Guest) {
-    for (number, (name, column, width)) in COLUMNS_OF_GUESTS.into_iter().enumerate() {
-        let align = if matches!(number, 0 | 1 | 3) { Left } else { Right };
-        frame.put(2, column, width, align, Bold, name);
-    }
+    guest_head(frame, 2);
     guest_line(frame, 3, guest, &rates.guest(number, guest));
     let mut row = 5_usize;
     for (number, port) in guest.ports.iter().enumerate().take(4) {

@@ -1,5 +1,6 @@
 //! What happened in a second: the difference of two readings of the counters.
 
+use crate::utilisation::busy_permille;
 use crate::{Block, Counters, Engine, Guest, Port};
 
 /// Most different reasons of exits that are kept apart. The hypervisor knows fewer.
@@ -148,11 +149,9 @@ impl<'a> Rates<'a> {
     pub fn engine(&self, now: &Engine) -> EngineRates {
         let before = self.before.and_then(|before| before.engines.iter().find(|engine| engine.core == now.core));
         let rate = |part: fn(&Engine) -> u64| self.per_second(before.map(part), part(now));
-        let (busy, idle) = (rate(|engine| engine.busy_cycles), rate(|engine| engine.idle_cycles));
-        let share =
-            u128::from(busy).saturating_mul(1000).checked_div(u128::from(busy).saturating_add(u128::from(idle)));
+        let busy = busy_permille(rate(|engine| engine.busy_cycles), rate(|engine| engine.idle_cycles));
         EngineRates {
-            busy: share.map_or(0, |share| u64::try_from(share).unwrap_or(1000)),
+            busy: busy.unwrap_or(0),
             busy_turns: rate(|engine| engine.busy_turns),
             idle_turns: rate(|engine| engine.idle_turns),
             long_turns: rate(|engine| engine.long_turns),

@@ -36,6 +36,23 @@ fn the_lines_of_a_trace_are_events() {
     }
 }
 
+fn shown(state: &TraceState) -> String {
+    let mut text = String::new();
+    show(state, &mut text).unwrap();
+    text
+}
+
+#[test]
+fn the_line_of_all_classes_fits_a_terminal() {
+    let classes = Classes::WRITTEN.names().map(Text::from).collect();
+    let text = shown(&TraceState { classes, ..TraceState::default() });
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let words: Vec<_> = text.split_whitespace().collect();
+    let sentence = "on: exits, entries, interrupts, turns, idle-turns, visits; when a ring is full, \
+                    the oldest records are dropped no core has a ring: `memory` of [trace] is 0K";
+    assert_eq!(words.join(" "), sentence);
+}
+
 #[test]
 fn the_table_fits_a_terminal_with_the_largest_numbers() {
     let core = TracedCore {
@@ -46,8 +63,7 @@ fn the_table_fits_a_terminal_with_the_largest_numbers() {
         lost: 99_999_999_999_999,
     };
     let state = TraceState { cores: vec![core], saving: true, stop: true, id: None, classes: vec!["exits".into()] };
-    let mut text = String::new();
-    show(&state, &mut text).unwrap();
+    let text = shown(&state);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("\n 255  xxxx"), "{text}");
     let event = Event::TraceState(state);

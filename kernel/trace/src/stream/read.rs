@@ -175,19 +175,19 @@ pub fn blocks(bytes: &[u8]) -> impl Iterator<Item = Result<Block<'_>, usize>> + 
     core::iter::from_fn(move || {
         let mut damaged = 0_usize;
         loop {
-            let (block, len) = match step(rest) {
-                Step::Block(_, _) if damaged > 0 => return Some(Err(damaged)),
-                Step::Block(block, len) => (Some(block), len),
-                Step::Damaged(len) => (None, len),
+            let skipped = match step(rest) {
+                Step::Block(..) if damaged > 0 => return Some(Err(damaged)),
+                Step::Block(block, len) => {
+                    rest = rest.get(len..).unwrap_or_default();
+                    return Some(Ok(block));
+                }
+                Step::Damaged(len) => len,
                 Step::Incomplete if rest.is_empty() => return (damaged > 0).then_some(Err(damaged)),
                 // The rest of the bytes may hold a block: the length that was read may be wrong.
-                Step::Incomplete => (None, 1),
+                Step::Incomplete => 1,
             };
-            rest = rest.get(len..).unwrap_or_default();
-            match block {
-                Some(block) => return Some(Ok(block)),
-                None => damaged = damaged.saturating_add(len),
-            }
+            rest = rest.get(skipped..).unwrap_or_default();
+            damaged = damaged.saturating_add(skipped);
         }
     })
 }
