@@ -104,9 +104,6 @@ impl Client {
         }
         self.queues = std::array::from_fn(|_| Queue::default());
         self.regions = None;
-        for queue in 0..MAX_QUEUES as u16 {
-            inflight::forget(self.port.number, queue);
-        }
         inflight::turn(self.port.number, false);
         self.inflight = None;
         self.features = None;

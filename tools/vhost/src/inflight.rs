@@ -148,7 +148,7 @@ impl Inflight {
         base: Option<u16>,
         used: impl FnOnce() -> Option<u16>,
     ) -> Option<u16> {
-        // The ring and the file of a packed ring before may be unmapped.
+        // The queue may have had a packed ring, whose memory and file may be unmapped by now.
         forget(port, queue);
         let part = self.of(queue, size)?;
         part.half(at::VERSION).store(VERSION, Ordering::Relaxed);
@@ -179,8 +179,8 @@ impl Inflight {
     }
 }
 
-/// Forgets a queue's rings and file. The engine must not have the device.
-pub fn forget(port: usize, queue: u16) {
+/// Forgets a queue's ring and file. The engine must not have the device.
+fn forget(port: usize, queue: u16) {
     if let Some(track) = TRACKS.get(port).and_then(|track| track.queues.get(usize::from(queue))) {
         track.size.store(0, Ordering::Release);
     }
@@ -308,13 +308,13 @@ pub fn track(port: usize) -> Option<&'static Tracked> {
     TRACKS.get(port).filter(|track| track.on.load(Ordering::Acquire))
 }
 
-/// Says whether a device's front-end has given a file. The engine must not have the device. Without one, the file of
-/// before may be unmapped afterwards.
+/// Says whether a device's front-end has given a file. The engine must not have the device. Without one, all queues are
+/// forgotten: the rings and the file of before may be unmapped afterwards.
 pub fn turn(port: usize, on: bool) {
     if let Some(track) = TRACKS.get(port) {
         if !on {
             track.first.store(ptr::null_mut(), Ordering::Release);
-            track.queues.iter().for_each(|queue| queue.size.store(0, Ordering::Release));
+            (0..MAX_QUEUES as u16).for_each(|queue| forget(port, queue));
         }
         track.on.store(on, Ordering::Release);
     }
