@@ -133,6 +133,22 @@ fn a_command_that_was_damaged_on_the_line_is_sent_again() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_command_was_sent_again_counts() {
+    let mut late = None;
+    let (connection, played) = machine(move |step, id, _| match (step, late.replace(id)) {
+        // The first `on` is answered when the second one comes.
+        ("on", None) => String::new(),
+        ("on", Some(first)) => ok(first),
+        ("off", _) => ok(id) + &trace_event(b"", true),
+        _ => ok(id),
+    });
+    let options = Options { seconds: Some(0), ..Options::default() };
+    let done = running(&AtomicBool::new(false), &options, connection).0.unwrap();
+    assert_eq!((done.ended, done.off), (Ended::Seconds, Some(true)));
+    assert_eq!(played.join().unwrap(), ["on", "on", "save", "off"]);
+}
+
+#[test]
 fn a_refusal_is_shown_and_nothing_more_is_asked() {
     let (connection, played) = machine(|_, id, _| {
         format!(
