@@ -116,7 +116,7 @@ pub enum Error {
 }
 
 /// Records from `connection` into `out`, until the source ends, a limit is reached, or `stop` is set. Then it switches the
-/// trace off and takes the rest of it, until `stop` is set again.
+/// trace off and takes the rest of it, until `stop` is set again. If `out` takes nothing more, it only switches the trace off.
 /// `progress` is called several times a second. If nothing can be sent, it takes what the source has.
 ///
 /// # Errors
@@ -147,7 +147,12 @@ pub fn record(
     let off = match &ended {
         Ok(Ended::Stopped | Ended::Seconds) => session.end(stop),
         Ok(Ended::Records) => session.off(),
-        Ok(Ended::Source) | Err(_) => Ok(session.to.is_some().then_some(false)),
+        Err(Error::Output(_)) => {
+            // Nobody would take the trace. The answer is not waited for, because more of the trace may come before it.
+            let _ = session.send(&Ask::Off);
+            Ok(None)
+        }
+        Ok(Ended::Source) | Err(Error::Machine(_)) => Ok(session.to.is_some().then_some(false)),
     };
     session.out.flush().map_err(Error::Output)?;
     Ok(Done { ended: ended?, state: session.state, off: off? })
