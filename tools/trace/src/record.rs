@@ -116,8 +116,8 @@ pub enum Error {
 }
 
 /// Records from `connection` into `out`, until the source ends, a limit is reached, or `stop` is set. Then it switches the
-/// trace off and takes the rest of it, until `stop` is set again. `progress` is called several times a second. If nothing can
-/// be sent, it takes what the source has.
+/// trace off and takes the rest of it, until `stop` is set again. If `out` takes nothing more, it only switches the trace off.
+/// `progress` is called several times a second. If nothing can be sent, it takes what the source has.
 ///
 /// # Errors
 /// The file cannot be written; or the machine does not answer, or refuses.
@@ -147,7 +147,12 @@ pub fn record(
     let off = match &ended {
         Ok(Ended::Stopped | Ended::Seconds) => session.end(stop),
         Ok(Ended::Records) => session.off(),
-        Ok(Ended::Source) | Err(_) => Ok(session.to.is_some().then_some(false)),
+        Err(Error::Output(_)) => {
+            // Nobody would take the trace. The answer is not waited for, because more of the trace may come before it.
+            let _ = session.send(&Ask::Off);
+            Ok(None)
+        }
+        Ok(Ended::Source) | Err(Error::Machine(_)) => Ok(session.to.is_some().then_some(false)),
     };
     session.out.flush().map_err(Error::Output)?;
     Ok(Done { ended: ended?, state: session.state, off: off? })
@@ -245,22 +250,18 @@ impl<W: Write, P: FnMut(&State)> Session<W, P> {
     }
 
     /// Sends a command until it is answered. Returns the answer: why it was refused, or that it was not. None: there was no
-    /// answer.
+    /// answer. An answer to an earlier sending of it counts too, because the machine may take longer than [`ANSWER`].
     fn ask(&mut self, ask: &Ask<'_>) -> Result<Option<Result<(), String>>, Error> {
+        let first = self.next_id;
         for _ in 0..TRIES {
-            let id = self.next_id;
-            self.next_id = self.next_id.wrapping_add(1);
-            let Some(to) = &mut self.to else { return Ok(None) };
-            // The line feed ends what is left of a command that was sent before.
-            let line = format!("\n{}\n", ask.to_line(id));
-            to.write_all(line.as_bytes())
-                .and_then(|()| to.flush())
-                .map_err(|error| Error::Machine(format!("cannot send: {error}")))?;
+            if !self.send(ask)? {
+                return Ok(None);
+            }
             let sent = Instant::now();
             while sent.elapsed() < ANSWER {
                 let there = self.take()?;
                 if let Some((answered, answer)) = self.answer.take()
-                    && answered == id
+                    && (first..self.next_id).contains(&answered)
                 {
                     return Ok(Some(answer));
                 }
@@ -270,6 +271,18 @@ impl<W: Write, P: FnMut(&State)> Session<W, P> {
             }
         }
         Ok(None)
+    }
+
+    /// Sends a command once, with a new `id`. Returns whether anything can be sent.
+    fn send(&mut self, ask: &Ask<'_>) -> Result<bool, Error> {
+        let Some(to) = &mut self.to else { return Ok(false) };
+        // The line feed ends what is left of a command that was sent before.
+        let line = format!("\n{}\n", ask.to_line(self.next_id));
+        self.next_id = self.next_id.saturating_add(1);
+        to.write_all(line.as_bytes())
+            .and_then(|()| to.flush())
+            .map_err(|error| Error::Machine(format!("cannot send: {error}")))?;
+        Ok(true)
     }
 
     /// Takes what has come, or waits for it for a moment. Returns false if the source has ended.

@@ -133,6 +133,22 @@ fn a_command_that_was_damaged_on_the_line_is_sent_again() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_command_was_sent_again_counts() {
+    let mut late = None;
+    let (connection, played) = machine(move |step, id, _| match (step, late.replace(id)) {
+        // The first `on` is answered when the second one comes.
+        ("on", None) => String::new(),
+        ("on", Some(first)) => ok(first),
+        ("off", _) => ok(id) + &trace_event(b"", true),
+        _ => ok(id),
+    });
+    let options = Options { seconds: Some(0), ..Options::default() };
+    let done = running(&AtomicBool::new(false), &options, connection).0.unwrap();
+    assert_eq!((done.ended, done.off), (Ended::Seconds, Some(true)));
+    assert_eq!(played.join().unwrap(), ["on", "on", "save", "off"]);
+}
+
+#[test]
 fn a_refusal_is_shown_and_nothing_more_is_asked() {
     let (connection, played) = machine(|_, id, _| {
         format!(
@@ -161,18 +177,32 @@ fn what_came_before_a_connection_broke_is_kept() {
     assert_eq!(done.to_string(), "the source has ended; 1 events of the trace were broken");
 }
 
+/// A file on a file system without room.
+struct Full;
+
+impl Write for Full {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::Error::from(io::ErrorKind::StorageFull))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_trace_is_switched_off_when_the_file_cannot_be_written() {
+    let (connection, played) = machine(|step, id, _| match step {
+        "save" => ok(id) + &trace_event(&chunk(0, 3), false),
+        _ => ok(id),
+    });
+    let done = record(connection, &Options::default(), &AtomicBool::new(false), Full, |_| {});
+    assert!(matches!(done, Err(Error::Output(error)) if error.kind() == io::ErrorKind::StorageFull));
+    assert_eq!(played.join().unwrap(), ["on", "save", "off"]);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_is_an_error() {
-    struct Full;
-    impl Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-            Err(io::Error::from(io::ErrorKind::StorageFull))
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
     let said = io::Cursor::new(trace_event(&chunk(0, 1), false).into_bytes());
     let connection = Connection { from: Box::new(said), to: None };
     let done = record(connection, &Options::default(), &AtomicBool::new(false), Full, |_| {});

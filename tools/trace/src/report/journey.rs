@@ -13,7 +13,8 @@
 //! An interrupt that needs no exit (`posted`, `direct`, `eli`) is not seen any more once it was sent.
 //!
 //! Records do not name frames. Frames of one port with the same length count as taken in their order. What waits on a core
-//! is forgotten at a loss of that core's records, because its other end may be among those.
+//! is forgotten at a loss of that core's records, because its other end may be among those. A kick is forgotten at a loss of
+//! any core's records, because any core may have injected its interrupt.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -82,7 +83,7 @@ struct Ways {
     waiting: BTreeMap<Key, VecDeque<Begin>>,
     times: BTreeMap<Way, Times>,
     without_end: BTreeMap<Way, u64>,
-    /// Losses of each core so far. What waited before one is forgotten.
+    /// Losses of each core so far, and under [`ANY_CORE`] of all. What waited before one is forgotten.
     losses: BTreeMap<u32, u64>,
 }
 
@@ -118,8 +119,10 @@ impl Ways {
 
     /// Records of this core are missing here.
     fn lose(&mut self, core: u32) {
-        let losses = self.losses.entry(core).or_default();
-        *losses = losses.saturating_add(1);
+        for key in [core, ANY_CORE] {
+            let losses = self.losses.entry(key).or_default();
+            *losses = losses.saturating_add(1);
+        }
     }
 }
 
@@ -275,5 +278,23 @@ mod tests {
         assert_eq!(stages(&records, Vec::new()), [("disk", 2, 40, 0)]);
         let loss = Loss { core: 1, number: 1, records: 5, before: Some(50) };
         assert_eq!(stages(&records, vec![loss]), [("disk", 1, 40, 1)]);
+    }
+
+    #[test]
+    fn a_loss_on_any_core_ends_a_kick() {
+        let records =
+            [(1, at(10, Kind::Kick, BY_NMI, 0)), (2, at(90, Kind::Injection, 0x41, 0)), (1, at(91, Kind::Turn, 0, 0))];
+        assert_eq!(stages(&records, Vec::new()), [("kick to injection", 1, 80, 0)]);
+        for core in [1, 2] {
+            let more = [
+                (core, at(50, Kind::Turn, 0, 0)),
+                (1, at(100, Kind::Kick, BY_NMI, 0)),
+                (2, at(105, Kind::Injection, 0x41, 0)),
+            ];
+            let mut records = [&records[..], &more].concat();
+            records.sort_by_key(|(_, record)| record.tsc);
+            let loss = Loss { core, number: 1, records: 5, before: Some(50) };
+            assert_eq!(stages(&records, vec![loss]), [("kick to injection", 1, 5, 1)], "core {core}");
+        }
     }
 }
