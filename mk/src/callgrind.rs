@@ -11,13 +11,12 @@ use crate::{paths, tools};
 
 /// Builds a benchmark program of a package with a feature, if it needs one, as cargo would run it.
 pub fn program(package: &str, bench: &str, feature: Option<&str>) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
+    let mut build = tools::plain_cargo();
     build.args(["bench", "--quiet", "--no-run", "--message-format=json", "--package", package, "--bench", bench]);
     if let Some(feature) = feature {
         build.args(["--features", feature]);
     }
-    build.arg("--target-dir").arg(paths::target()).current_dir(paths::root()).env_remove("CARGO_MANIFEST_DIR");
+    build.arg("--target-dir").arg(paths::target()).env_remove("CARGO_MANIFEST_DIR");
     let said = tools::quietly(&mut build, &format!("cargo bench --package {package} --bench {bench}"))?;
     let executable = |line: &str| serde_json::from_str::<Value>(line).ok()?["executable"].as_str().map(PathBuf::from);
     said.lines().filter_map(executable).next_back().with_context(|| format!("{package} has no benchmark {bench}"))

@@ -114,12 +114,10 @@ impl Launch for Emulator {
     }
 
     fn judge(&mut self, program: Judge) -> Result<Command> {
-        if program != Judge::Prometheus {
-            fetch::ensure_ssh()?;
-        }
+        let ssh_tool = |path| fetch::ensure_ssh().map(|()| tools::ssh_tool(path));
         Ok(match program {
-            Judge::Ssh => tools::ssh_tool("usr/bin/ssh"),
-            Judge::SshKeygen => tools::ssh_tool("usr/bin/ssh-keygen"),
+            Judge::Ssh => ssh_tool("usr/bin/ssh")?,
+            Judge::SshKeygen => ssh_tool("usr/bin/ssh-keygen")?,
             // It needs the C library, which is in the tree of all emulators.
             Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })

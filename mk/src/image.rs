@@ -6,12 +6,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use ruzstd::encoding::CompressionLevel;
 use scenarios::guests;
 use scenarios::initramfs;
 use scenarios::setup::{Content, Module, Setup};
 
-use crate::management::Secrets;
 use crate::outcome::Outcome;
 use crate::{disk, fetch, guest_tools, linux_program, management, paths, pvh, tools, two_guests, ui, vmlinux};
 
@@ -34,14 +34,38 @@ pub struct Parts {
     pub small_initrd: PathBuf,
 }
 
-/// `cargo mk image`. `secrets`: there is a management guest.
-pub fn verb(config: Option<&Path>, secrets: Option<&Secrets>) -> Result<Outcome> {
+/// What `cargo mk image` is to build.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// A sidecore.toml to put on it [default: the two guests of `cargo mk run`].
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// With a management guest: its RAM disk is the module `management`.
+    #[arg(long, requires = "keys")]
+    management: bool,
+    /// The public keys that may log in to the management guest, one a line; permissions may stand before a key.
+    #[arg(long, value_name = "FILE", requires = "management")]
+    keys: Option<PathBuf>,
+    /// The management guest's private host key [default: one is made at each boot].
+    #[arg(long, value_name = "FILE", requires = "management")]
+    host_key: Option<PathBuf>,
+    /// Makes a host key in that file first, and prints its fingerprint.
+    #[arg(long, requires = "host_key")]
+    new_host_key: bool,
+}
+
+/// `cargo mk image`.
+pub fn verb(options: &Options) -> Result<Outcome> {
+    let Options { config, management, keys, host_key, new_host_key } = options;
+    if let Some(path) = host_key.as_deref().filter(|_| *new_host_key) {
+        management::new_host_key(path)?;
+    }
     let mut setup = two_guests::setup(false);
-    if let Some(secrets) = secrets {
+    if *management {
         setup = guests::with_entries(setup, management::ENTRIES);
         setup = guests::with_last_entries(setup, management::GUEST);
-        let Secrets { keys, host_key } = secrets.clone();
-        setup.modules.push(Module::new("management", Content::Management { keys, host_key }));
+        let content = management::content(keys.as_deref(), host_key.as_deref())?;
+        setup.modules.push(Module::new("management", content));
     }
     if let Some(path) = config {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -189,8 +213,7 @@ pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
         }
         Content::Management { keys, host_key } => {
             let path = folder.join(name);
-            let secrets = Secrets { keys: keys.clone(), host_key: host_key.clone() };
-            management::build(&secrets, &linux_program::build("sidecore-agent")?, &path)?;
+            management::build(keys, host_key.as_deref(), &linux_program::build("sidecore-agent")?, &path)?;
             path
         }
         Content::Initrd => parts.initrd.clone(),

@@ -77,23 +77,7 @@ enum Verb {
         update: bool,
     },
     /// Builds the bootable disc.
-    Image {
-        /// A sidecore.toml to put on it [default: the two guests of `cargo mk run`].
-        #[arg(long)]
-        config: Option<PathBuf>,
-        /// With a management guest: its RAM disk is the module `management`.
-        #[arg(long, requires = "keys")]
-        management: bool,
-        /// The public keys that may log in to the management guest, one a line; permissions may stand before a key.
-        #[arg(long, value_name = "FILE", requires = "management")]
-        keys: Option<PathBuf>,
-        /// The management guest's private host key [default: one is made at each boot].
-        #[arg(long, value_name = "FILE", requires = "management")]
-        host_key: Option<PathBuf>,
-        /// Makes a host key in that file first, and prints its fingerprint.
-        #[arg(long, requires = "host_key")]
-        new_host_key: bool,
-    },
+    Image(image::Options),
     /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
     Disk(disk::Options),
     /// Runs the everyday end-to-end scenarios, or one of all.
@@ -121,15 +105,7 @@ fn main() -> ExitCode {
         Verb::Run { interactive, disk, platform, checked } => run::run(interactive, disk, platform, checked),
         Verb::Test => test::test(),
         Verb::Check { update } => check::check(update),
-        Verb::Image { config, management, keys, host_key, new_host_key } => {
-            let host_key = host_key.as_deref();
-            let made = match host_key.filter(|_| new_host_key) {
-                Some(path) => management::new_host_key(path),
-                None => Ok(()),
-            };
-            let secrets = || management.then(|| management::secrets(keys.as_deref(), host_key)).transpose();
-            made.and_then(|()| image::verb(config.as_deref(), secrets()?.as_ref()))
-        }
+        Verb::Image(options) => image::verb(&options),
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what, strict } => bench::verb(&what, strict),

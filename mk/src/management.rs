@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use scenarios::cpio::Archive;
 use scenarios::initramfs::{self, GUEST_MODULES};
+use scenarios::setup::Content;
 
-use crate::{fetch, paths};
+use crate::{fetch, paths, tools, ui};
 
 /// Programs of OpenSSH. sshd starts the two beside it for each connection.
 const PROGRAMS: [&str; 4] =
@@ -25,17 +26,8 @@ const PASSWD: &str = "root:*:0:0:root:/root:/bin/sh\n\
                       nobody:*:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:*:0:\noperator:*:1000:\nnogroup:*:65534:\n";
 
-/// What is in a RAM disk for one machine.
-#[derive(Clone, Debug, Default)]
-pub struct Secrets {
-    /// The list of keys that may log in, as `sidecore-agent keys` reads it.
-    pub keys: String,
-    /// The private host key. `None`: one is made at each boot.
-    pub host_key: Option<String>,
-}
-
-/// Builds the RAM disk at `place`. `agent`: the program, linked statically.
-pub fn build(secrets: &Secrets, agent: &Path, place: &Path) -> Result<()> {
+/// Builds the RAM disk of [`Content::Management`] at `place`. `agent`: the program, linked statically.
+pub fn build(keys: &str, host_key: Option<&str>, agent: &Path, place: &Path) -> Result<()> {
     fetch::ensure(false)?;
     fetch::ensure_ssh()?;
     let (tree, ssh) = (paths::tree(), paths::ssh());
@@ -67,8 +59,8 @@ pub fn build(secrets: &Secrets, agent: &Path, place: &Path) -> Result<()> {
     archive.file("etc/ssh/sshd_config", 0o644, SSHD);
     archive.file("etc/passwd", 0o644, PASSWD.as_bytes());
     archive.file("etc/group", 0o644, GROUP.as_bytes());
-    archive.file("etc/sidecore/keys", 0o600, secrets.keys.as_bytes());
-    if let Some(key) = &secrets.host_key {
+    archive.file("etc/sidecore/keys", 0o600, keys.as_bytes());
+    if let Some(key) = host_key {
         archive.file("etc/sidecore/host_key", 0o600, key.as_bytes());
     }
     initramfs::add_modules(&mut archive, &paths::guest_kernel(), &GUEST_MODULES, "list")?;
@@ -105,21 +97,18 @@ mac = \"52:54:00:00:00:77\"
 ";
 
 /// Reads the files that `cargo mk image --management` names.
-pub fn secrets(keys: Option<&Path>, host_key: Option<&Path>) -> Result<Secrets> {
+pub fn content(keys: Option<&Path>, host_key: Option<&Path>) -> Result<Content> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let keys = keys.context("--management needs --keys FILE: the public keys that may log in, one a line")?;
-    Ok(Secrets { keys: read(keys)?, host_key: host_key.map(read).transpose()? })
+    Ok(Content::Management { keys: read(keys)?, host_key: host_key.map(read).transpose()? })
 }
 
 /// Makes a host key in the file `path` and prints its fingerprint.
 pub fn new_host_key(path: &Path) -> Result<()> {
     fetch::ensure_ssh()?;
-    let keygen = || crate::tools::ssh_tool("usr/bin/ssh-keygen");
-    crate::tools::quietly(
-        keygen().args(["-q", "-t", "ed25519", "-N", "", "-C", "sidecore", "-f"]).arg(path),
-        "ssh-keygen",
-    )?;
-    let fingerprint = crate::tools::quietly(keygen().arg("-lf").arg(path), "ssh-keygen")?;
-    crate::ui::step("host key", &format!("{}: {}", path.display(), fingerprint.trim()));
+    let keygen = || tools::ssh_tool("usr/bin/ssh-keygen");
+    tools::quietly(keygen().args(["-q", "-t", "ed25519", "-N", "", "-C", "sidecore", "-f"]).arg(path), "ssh-keygen")?;
+    let fingerprint = tools::quietly(keygen().arg("-lf").arg(path), "ssh-keygen")?;
+    ui::step("host key", &format!("{}: {}", path.display(), fingerprint.trim()));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `cargo mk test`: unit tests, gates, the everyday scenarios and the rotation. It prints the time of each.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::check::SERVER;
 use crate::outcome::{Outcome, Tally};
-use crate::{bench, copy_routine, e2e, paths, ui};
+use crate::{bench, copy_routine, e2e, tools, ui};
 
 /// Budget of the everyday part in minutes, on two cores: unit tests, gates and everyday scenarios.
 const EVERYDAY: f64 = 32.0;
@@ -91,11 +91,9 @@ fn gates() -> Tally {
 fn unit_tests() -> Result<Tally> {
     let (mut tally, begin) = (Tally::default(), Instant::now());
     ui::step("cargo", "test --no-fail-fast");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = tools::plain_cargo()
         .args(["test", "--quiet", "--no-fail-fast", "--color", "never", "--features", SERVER])
         .env_remove("CARGO_MANIFEST_DIR")
-        .current_dir(paths::root())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

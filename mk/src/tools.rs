@@ -155,21 +155,26 @@ pub fn quietly(command: &mut Command, what: &str) -> Result<String> {
     Ok(said)
 }
 
+/// A command for the cargo that started this tool, in the repository.
+pub fn plain_cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(paths::root());
+    command
+}
+
 /// What `cargo metadata` says of the repository, without a network.
 pub fn metadata(arguments: &[&str]) -> Result<Value> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["metadata", "--offline", "--format-version", "1"]).args(arguments).current_dir(paths::root());
+    let mut command = plain_cargo();
+    command.args(["metadata", "--offline", "--format-version", "1"]).args(arguments);
     Ok(serde_json::from_str(&quietly(&mut command, "cargo metadata")?)?)
 }
 
 /// The name and version of each package that a package of ours needs to run on a target, with the features that it asks for itself:
 /// what other members of the workspace ask for is not in it, other than in `cargo metadata`. Macros and what they need are in it.
 pub fn tree(package: &str, target: &str) -> Result<BTreeSet<(String, String)>> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = plain_cargo();
     command.args(["tree", "--offline", "--locked", "--package", package, "--target", target]);
-    command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(paths::root());
+    command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     let packages = quietly(&mut command, "cargo tree")?;
     let package = |line: &str| {
         let (name, rest) = line.split_once(" v")?;
@@ -180,8 +185,7 @@ pub fn tree(package: &str, target: &str) -> Result<BTreeSet<(String, String)>> {
 
 /// Runs cargo in the repository and shows its messages. `Ok(false)`: cargo reported a failure.
 pub fn cargo<S: AsRef<OsStr>>(arguments: &[S], environment: &[(&str, &str)]) -> Result<bool> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    run_cargo(Command::new(cargo), arguments, environment)
+    run_cargo(plain_cargo(), arguments, environment)
 }
 
 /// The same, with the nightly compiler. Rustup has to have it.

@@ -86,8 +86,10 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     for (n, (host, at)) in uplinks.iter().enumerate() {
         let net = host.trim_end_matches("254");
         let mut user = format!("user,id=up{n},net={net}0/24,host={host},dhcpstart={net}200");
-        for (port, guest, to) in setup.forwards.iter().filter(|_| n == 0) {
-            user += &format!(",hostfwd=tcp:127.0.0.1:{port}-{guest}:{to}");
+        if n == 0 {
+            for (port, guest, to) in &setup.forwards {
+                user += &format!(",hostfwd=tcp:127.0.0.1:{port}-{guest}:{to}");
+            }
         }
         command.args(["-netdev", &user]);
         command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{at}")]);

@@ -26,13 +26,14 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// A frame of TCP, the offset of the TCP header, and whether it is IPv6.
-fn build(input: &mut Input<'_>) -> (Vec<u8>, usize, bool) {
+/// A frame of TCP, the offsets of the IP and the TCP header, and whether it is IPv6.
+fn build(input: &mut Input<'_>) -> (Vec<u8>, [usize; 2], bool) {
     let v6 = input.flag();
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     for _ in 0..input.byte() % 3 {
         frame.extend([0x81, 0, 0, 5]);
     }
+    let ip = frame.len() + 2;
     let (ip_options, tcp_options) = (usize::from(input.byte() % 11), usize::from(input.byte() % 11));
     let payload = match input.byte() % 8 {
         0 => input.within(0, 60_000),
@@ -62,7 +63,7 @@ fn build(input: &mut Input<'_>) -> (Vec<u8>, usize, bool) {
     frame.extend(std::iter::repeat_n(1, 4 * tcp_options));
     let seed = input.byte();
     frame.extend((0..payload).map(|n| (n as u8).wrapping_mul(37) ^ seed));
-    (frame, tcp, v6)
+    (frame, [ip, tcp], v6)
 }
 
 /// What the two sides of a device may request, by the table of virtio 1.3 5.1.3.1: a bit without those that it depends on has no
@@ -82,11 +83,8 @@ fn supports(input: &mut Input<'_>) {
 
 /// A frame of UDP, of a tunnel, of a fragment or of something else, in the place of one of TCP: the protocol changes, with what
 /// is found behind IP's headers.
-fn other_protocol(frame: &mut [u8], tcp: usize, v6: bool, input: &mut Input<'_>) -> u8 {
+fn other_protocol(frame: &mut [u8], ip: usize, v6: bool, input: &mut Input<'_>) -> u8 {
     let protocol = [17, 136, 4, 41, 47, 44, 50, 43][usize::from(input.byte() % 8)];
-    let tags =
-        (frame.len() > 16).then(|| frame[12..tcp].chunks_exact(4).take_while(|tag| tag[..2] == [0x81, 0]).count());
-    let ip = 14 + 4 * tags.unwrap_or(0);
     // Only where there are no extension headers between.
     let at = if v6 { ip + 6 } else { ip + 9 };
     if frame.get(at) == Some(&6) {
@@ -135,7 +133,7 @@ pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     sums(&mut input);
     supports(&mut input);
-    let (mut frame, tcp, v6) = build(&mut input);
+    let (mut frame, [ip, tcp], v6) = build(&mut input);
     let gso =
         if input.byte().is_multiple_of(4) { 0 } else { [1, 4][usize::from(v6)] | if input.flag() { 0x80 } else { 0 } };
     let mss = if input.flag() { input.within(1, 200) } else { input.within(1, 9000) } as u16;
@@ -145,7 +143,7 @@ pub fn run(bytes: &[u8]) {
     header[6..8].copy_from_slice(&(tcp as u16).to_le_bytes());
     header[8] = 16;
     let damage = input.byte() % 8;
-    let protocol = if input.byte().is_multiple_of(4) { other_protocol(&mut frame, tcp, v6, &mut input) } else { 6 };
+    let protocol = if input.byte().is_multiple_of(4) { other_protocol(&mut frame, ip, v6, &mut input) } else { 6 };
     if protocol != 6 {
         // A checksum of UDP, or one further behind.
         let start = tcp as u16 + if input.flag() { 0 } else { u16::from(input.byte() % 40) };

@@ -197,7 +197,7 @@ impl Model {
             let address = u64::from(entry[1]) << 32 | u64::from(entry[0]);
             let decoded = virtio::msix::Message { address, data: entry[2] }.decode();
             if let Err(why) = &decoded {
-                assert!(!why.to_string().is_empty());
+                crate::is_line(&why.to_string());
             }
             assert_eq!(decoded.ok().map(Message::from), message(entry), "{entry:x?}");
         }

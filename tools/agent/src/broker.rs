@@ -478,13 +478,8 @@ pub(crate) mod tests {
     #[test]
     fn commands_end_with_an_exit_code_that_says_how() {
         let mut audit = control::Audit::new();
-        audit.note_text(
-            0,
-            &control::Caller::cable(Way::Com2, Permissions::all()),
-            "kill a",
-            control::Outcome::Done,
-            "",
-        );
+        let cable = control::Caller::cable(Way::Com2, Permissions::all());
+        audit.note(0, &cable, &(&Command::Kill("a".into())).into(), control::Outcome::Done, "");
         let socket = machine(move |request| {
             vec![match &request.command {
                 Command::Show(_) => {

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
 use sidecore_trace::export::{folded, json, perfetto, svg};
 use sidecore_trace::model::Trace;
@@ -122,26 +122,38 @@ fn report(options: &Reported) -> Result<(), Failure> {
     written.and_then(|()| out.flush()).context("cannot write the report").at(OUTPUT)
 }
 
+/// Writes an export to a file or to standard output.
+type Writing<'a> = Box<dyn FnOnce(&mut dyn io::Write) -> Result<()> + 'a>;
+
 /// Writes a trace in another format.
 fn export(options: &Export) -> Result<(), Failure> {
     let (trace, resolver) = read(&options.input)?;
-    if options.format == Format::Pcapng {
-        return captures().at(INPUT);
-    }
     let stacks = || folded::stacks(&trace, options.by.into(), |event| resolver.frame(event));
-    // Before the file is made: a trace without exits gives no empty picture.
-    if options.format == Format::Svg && stacks().is_empty() {
-        return Err(anyhow!("{} has no exit to draw", options.input.file.display())).at(INPUT);
-    }
-    let write = |out: &mut dyn io::Write| -> Result<()> {
-        let mut out = BufWriter::new(out);
-        match options.format {
-            Format::Perfetto => perfetto::write(&trace, &mut out)?,
-            Format::Json => json::write(&trace, |event| resolver.function(event).map(|(name, _)| name), &mut out)?,
-            Format::Folded => folded::write(&stacks(), &mut out)?,
-            Format::Svg => svg::write(&stacks(), options.by.into(), &mut out)?,
-            Format::Pcapng => captures()?,
+    // What the trace does not have is found before the file is made.
+    let write: Writing<'_> = match options.format {
+        Format::Perfetto => Box::new(|mut out| Ok(perfetto::write(&trace, &mut out)?)),
+        Format::Json => {
+            let symbol = |event: &_| resolver.function(event).map(|(name, _)| name);
+            Box::new(move |mut out| Ok(json::write(&trace, symbol, &mut out)?))
         }
+        Format::Folded => Box::new(|mut out| Ok(folded::write(&stacks(), &mut out)?)),
+        Format::Svg => {
+            let stacks = stacks();
+            if svg::is_empty(&stacks) {
+                return Err(anyhow!("{} has no exit to draw", options.input.file.display())).at(INPUT);
+            }
+            Box::new(move |mut out| svg::write(&stacks, options.by.into(), &mut out))
+        }
+        // Headers of frames are not in traces of this version.
+        Format::Pcapng => {
+            let sentence = "this trace has no captured headers: sidecore does not capture frames yet, so there is \
+                            nothing for pcap-ng";
+            return Err(anyhow!(sentence)).at(INPUT);
+        }
+    };
+    let write = |out: &mut dyn io::Write| {
+        let mut out = BufWriter::new(out);
+        write(&mut out)?;
         Ok(out.flush()?)
     };
     if options.output == Path::new("-") {
@@ -154,9 +166,4 @@ fn export(options: &Export) -> Result<(), Failure> {
             .with_context(what)
             .at(OUTPUT)
     }
-}
-
-/// Headers of frames are not in traces of this version.
-fn captures() -> Result<()> {
-    bail!("this trace has no captured headers: sidecore does not capture frames yet, so there is nothing for pcap-ng")
 }

@@ -73,6 +73,19 @@ fn exit_codes_are_those_of_the_help() {
 }
 
 #[test]
+fn a_trace_whose_exits_took_no_time_has_no_picture_of_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, out) = (path(folder.path(), "a"), path(folder.path(), "out"));
+    let mut buffer = [0; 4096];
+    let mut chunk = ChunkWriter::new(&mut buffer, 2, 0, 0).unwrap();
+    chunk.push(Record { guest: 0, ..Record::new(Kind::Exit, 1_000) }).unwrap();
+    fs::write(&trace, chunk.finish()).unwrap();
+    let done = run(&["export", &trace, "--format", "svg", "-o", &out]);
+    assert_eq!((done.status.code(), fs::exists(&out).unwrap()), (Some(4), false));
+    assert_eq!(run(&["export", &trace, "--format", "svg", "--by", "samples", "-o", &out]).status.code(), Some(0));
+}
+
+#[test]
 fn a_report_and_an_export_go_to_standard_output() {
     let folder = tempfile::tempdir().unwrap();
     let trace = path(folder.path(), "a");

@@ -113,10 +113,7 @@ impl Controlled {
         let clock = Cell::new(now);
         let mut later = || {
             clock.set(clock.get() + 1_000);
-            model.borrow_mut().advance(1_000);
-            if bit.0.get() {
-                model.borrow_mut().run();
-            }
+            work(&model, &bit, 1_000);
             clock.get()
         };
         while controller.status() != ControllerStatus::Running || !queue.is_open() {
@@ -141,10 +138,7 @@ impl Controlled {
 
     /// Time passes, then the device and the controller's owner work.
     fn pass(&mut self, microseconds: u64, now: u64) {
-        self.model.borrow_mut().advance(microseconds);
-        if self.bit.0.get() {
-            self.model.borrow_mut().run();
-        }
+        work(&self.model, &self.bit, microseconds);
         self.controller.service(now);
     }
 
@@ -176,6 +170,15 @@ impl Controlled {
             }
             _ => *f = nvme_model::Faults::default(),
         }
+    }
+}
+
+/// Time passes, then the device works, if it may master the bus.
+fn work(model: &RefCell<nvme_model::Model>, bit: &Bit, microseconds: u64) {
+    let mut model = model.borrow_mut();
+    model.advance(microseconds);
+    if bit.0.get() {
+        model.run();
     }
 }
 
@@ -216,7 +219,7 @@ impl Machine {
 
     /// The memory of a guest.
     pub fn memory(&self, guest: usize) -> GuestMemory {
-        guest_memory(&self.guests[guest], MEMORY)
+        guest_memory(&self.guests[guest])
     }
 
     /// Makes the devices anew, without faults, and the storage over them. The volumes have the same shapes each time. The
@@ -244,7 +247,7 @@ impl Machine {
         let bounce = self.memory.granted(BOUNCE_BYTES as usize, PAGE);
         let offset = bounce.bus.wrapping_sub(bounce.host.as_ptr().expose_provenance() as u64);
         let pair = Pair::new(Nvme::new(queues, 1, offset), VirtioDisks::new(drivers, 1));
-        let disks = Emulate::new(Parts::new(pair), guest_memory(&bounce, BOUNCE_BYTES as usize));
+        let disks = Emulate::new(Parts::new(pair), guest_memory(&bounce));
         (disks, volumes)
     }
 
@@ -299,7 +302,6 @@ impl Machine {
     /// Something happens to the devices. The second one keeps the rules.
     pub fn step(&mut self, input: &mut Input<'_>) {
         let (kind, which) = (input.byte() % 4, input.byte());
-        let fails_by_itself = self.virtio.len() == 2;
         match (kind, &mut self.nvme[..], &mut self.virtio[..]) {
             (0 | 1, [.., controlled], _) if self.kind.are_namespaces()[ORDERLY] => {
                 let faults = &mut controlled.model.borrow_mut().faults;
@@ -311,7 +313,7 @@ impl Machine {
                 let status = [0, 0, 0, 1, 2, 0xff, 77][usize::from(input.byte() % 7)];
                 device.answer(which.into(), status);
             }
-            (_, _, [device, ..]) if fails_by_itself => match which % 16 {
+            (_, _, [device, _]) => match which % 16 {
                 // It answers what was not asked, or wants to be reset.
                 0 => device.model().use_head(input.wide() as u32),
                 1 => device.model().status |= DeviceStatus::DEVICE_NEEDS_RESET,
@@ -365,9 +367,9 @@ pub fn none() -> Disks {
 }
 
 /// Memory of a guest, or what is used like it.
-fn guest_memory(block: &Block, bytes: usize) -> GuestMemory {
+fn guest_memory(block: &Block) -> GuestMemory {
     let mut memory = GuestMemory::new();
-    let region = Region { gpa: 0, size: bytes as u64, host: block.host.as_ptr() };
+    let region = Region { gpa: 0, size: block.len as u64, host: block.host.as_ptr() };
     // SAFETY: a world keeps the memory as long as its guests and its engine, and nobody forms references to it.
     unsafe { memory.add(region) }.expect("a region");
     memory

@@ -1,11 +1,10 @@
 //! A virtio block device beneath the guests of `block.rs`, and memory of its driver.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::cell::{RefCell, RefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use virtio_blk::testing::{Model, Port, Taken, at, device};
+use virtio_blk::testing::{Model, Pages as NewPages, Port, Taken, at, device};
 use virtio_blk::{Features, Hal};
 use virtio_drivers::transport::DeviceStatus;
 use virtio_drivers::{BufferDirection, PAGE_SIZE, PhysAddr};
@@ -15,7 +14,8 @@ use super::places::{DISCARDED, DISK, NOBODYS};
 /// Sectors of a discard, and of a request to write zeroes, at most.
 const MOST: u32 = 256;
 
-/// Pages for drivers. They are used again after [`Pages::give_back`], because a driver keeps its pages for ever.
+/// Pages for drivers, which never give them back: a world does so with [`Pages::give_back`] when its drivers are gone. New pages are
+/// allocated only where no free ones fit.
 pub struct Pages;
 
 /// Pages: how many, and the first one.
@@ -40,35 +40,37 @@ impl Pages {
 
 // SAFETY: the pages are aligned and zeroed, and nobody else has them.
 unsafe impl Hal for Pages {
-    fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+    fn dma_alloc(pages: usize, direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let free = FREE.with_borrow_mut(|free| {
             let found = free.iter().position(|(count, _)| *count == pages)?;
             Some(free.swap_remove(found).1)
         });
-        let pointer = free.unwrap_or_else(|| {
-            let layout = Layout::from_size_align(pages * PAGE_SIZE, PAGE_SIZE).expect("a layout");
-            // SAFETY: the layout is not empty.
-            NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory")
-        });
+        let pointer = free.unwrap_or_else(|| NewPages::dma_alloc(pages, direction).1);
         // SAFETY: nobody uses these pages.
         unsafe { pointer.as_ptr().write_bytes(0, pages * PAGE_SIZE) };
         LENT.with_borrow_mut(|lent| lent.push((pages, pointer)));
         (pointer.as_ptr().expose_provenance() as u64, pointer)
     }
 
-    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
-        0
+    unsafe fn dma_dealloc(address: PhysAddr, pointer: NonNull<u8>, pages: usize) -> i32 {
+        // SAFETY: the caller's promise, as below.
+        unsafe { NewPages::dma_dealloc(address, pointer, pages) }
     }
 
-    unsafe fn mmio_phys_to_virt(_: PhysAddr, _: usize) -> NonNull<u8> {
-        NonNull::dangling()
+    unsafe fn mmio_phys_to_virt(address: PhysAddr, bytes: usize) -> NonNull<u8> {
+        // SAFETY: as above.
+        unsafe { NewPages::mmio_phys_to_virt(address, bytes) }
     }
 
-    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        buffer.as_ptr().cast::<u8>().expose_provenance() as u64
+    unsafe fn share(buffer: NonNull<[u8]>, direction: BufferDirection) -> PhysAddr {
+        // SAFETY: as above.
+        unsafe { NewPages::share(buffer, direction) }
     }
 
-    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
+    unsafe fn unshare(address: PhysAddr, buffer: NonNull<[u8]>, direction: BufferDirection) {
+        // SAFETY: as above.
+        unsafe { NewPages::unshare(address, buffer, direction) }
+    }
 }
 
 /// The device, and what it has taken and not answered.

@@ -8,12 +8,18 @@ use inferno::flamegraph::{self, Options};
 
 use super::folded::Weight;
 
+/// Whether there is nothing to draw: no exit, or none that took any time.
+#[must_use]
+pub fn is_empty(stacks: &BTreeMap<String, u64>) -> bool {
+    stacks.values().all(|&value| value == 0)
+}
+
 /// Draws the stacks of [`super::folded::stacks`].
 ///
 /// # Errors
-/// There is no exit, or `out` fails.
+/// There is nothing to draw ([`is_empty`]), or `out` fails.
 pub fn write(stacks: &BTreeMap<String, u64>, weight: Weight, out: &mut impl Write) -> Result<()> {
-    ensure!(stacks.values().any(|&value| value != 0), "there is no exit in this trace to draw");
+    ensure!(!is_empty(stacks), "there is no exit in this trace to draw");
     let mut options = Options::default();
     options.title = "Exits by guest and reason".to_owned();
     options.count_name = match weight {
