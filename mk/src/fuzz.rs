@@ -20,10 +20,12 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, Signal, kill_process};
 
 use build::Compiler;
 use limits::{ASAN_MEGABYTES, LONGEST, SLOW};
@@ -43,14 +45,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What to fuzz.
 #[derive(Args)]
 pub struct Options {
-    /// The target [default: each of them].
-    target: Option<String>,
-    /// Minutes for each target.
+    /// The targets [default: each of them].
+    targets: Vec<String>,
+    /// Minutes of processor time for each target.
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
     /// Only writes the inputs that the repository keeps, `tests/fuzz/corpus`, from the corpora of earlier runs.
     #[arg(long)]
     corpus: bool,
+    /// Runs nothing: counts the lines that the corpora of earlier runs reach, and writes the table.
+    #[arg(long, conflicts_with_all = ["corpus", "asan", "list"])]
+    count: bool,
     /// With the address sanitizer, by the nightly compiler. The table stays as it is: it is of runs without.
     #[arg(long, conflicts_with_all = ["corpus", "list", "json"])]
     asan: bool,
@@ -65,12 +70,12 @@ pub struct Options {
 /// `cargo mk fuzz`. The outcome is `Failed` if a target has failed on an input, in this run or before.
 pub fn verb(options: &Options) -> Result<Outcome> {
     let all = target::all()?;
-    let chosen: Vec<&Target> =
-        all.iter().filter(|target| options.target.as_ref().is_none_or(|name| *name == target.name)).collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = all.iter().map(|target| target.name.as_str()).collect();
-        bail!("there is no target {}; there are {}", options.target.as_deref().unwrap_or(""), names.join(", "));
+    let names: Vec<_> = all.iter().map(|target| target.name.as_str()).collect();
+    if let Some(unknown) = options.targets.iter().find(|name| !names.contains(&name.as_str())) {
+        bail!("there is no target {unknown}; there are {}", names.join(", "));
     }
+    let is_chosen = |target: &&Target| options.targets.is_empty() || options.targets.contains(&target.name);
+    let mut chosen: Vec<&Target> = all.iter().filter(is_chosen).collect();
     if options.list {
         for target in &chosen {
             println!("{:<14}{}", target.name, target.files.join(" "));
@@ -89,11 +94,19 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         }
         return Ok(Outcome::Good);
     }
-    let records = Mutex::new(Records::read(&folder().join("record.json"))?);
+    let records = Records::read(&folder().join("record.json"))?;
+    // A run that is ended early has done those that need it most.
+    let quiet = |target: &&Target| records.get(&target.name).map_or(0.0, |record| record.quiet);
+    chosen.sort_by(|a, b| quiet(a).total_cmp(&quiet(b)));
+    let records = Mutex::new(records);
+    if options.count {
+        chosen.retain(|target| corpus(&target.name).is_dir());
+    }
+    let to_run = if options.count { &[] } else { &chosen[..] };
     let next = AtomicUsize::new(0);
     thread::scope(|scope| -> Result<()> {
         let run = || -> Result<()> {
-            while let Some(target) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(target) = to_run.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let run = look_for_inputs(target, &programs, options)?;
                 if options.asan {
                     continue;
@@ -139,7 +152,6 @@ fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Resul
     let output = folder().join(format!("{name}.log"));
     let mut command = tools::dying_with_us(Path::new("/usr/bin/nice"));
     command.args(["-n", "19"]).arg(programs.join(format!("fuzz-{name}")));
-    command.arg(format!("-max_total_time={}", (options.minutes * 60.0).ceil() as u64));
     command.args([&format!("-max_len={LONGEST}"), &format!("-timeout={SLOW}"), "-print_final_stats=1"]);
     command.arg(format!("-artifact_prefix={}/", kept.display())).arg(&corpus);
     if options.asan {
@@ -154,21 +166,27 @@ fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Resul
         .stderr(file)
         .spawn()
         .with_context(|| format!("cannot start {}", programs.display()))?;
-    let begin = Instant::now();
-    let (mut log, mut last_new) = (Log::default(), 0.0);
+    let number = Pid::from_child(&process);
+    let (mut log, mut seconds, mut last_new) = (Log::default(), 0.0, 0.0);
     let mut progress = ui::Progress::new("fuzz");
     let status = loop {
+        // Before the process may be gone.
+        seconds = processor_seconds(number).unwrap_or(seconds);
         let ended = process.try_wait()?;
         let now = Log::read(&String::from_utf8_lossy(&fs::read(&output)?));
         if now.edges > log.edges.max(now.edges_at_start) {
-            last_new = begin.elapsed().as_secs_f64();
+            last_new = seconds;
         }
         log = now;
         if let Some(status) = ended {
             break status;
         }
+        if seconds >= options.minutes * 60.0 {
+            // libFuzzer writes its last figures and ends.
+            kill_process(number, Signal::USR1)?;
+        }
         progress.at(|| {
-            let time = ui::minutes(begin.elapsed().as_secs_f64());
+            let time = ui::minutes(seconds);
             format!("{name} {time}: {} executions, {} edges of {}", log.executions, log.edges, log.all_edges)
         });
         thread::sleep(LOOK);
@@ -176,7 +194,6 @@ fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Resul
     if log.all_edges == 0 {
         bail!("{name} did not start, see {}", output.display());
     }
-    let seconds = begin.elapsed().as_secs_f64();
     let result = if status.success() { "ended" } else { "FAILED" };
     ui::step("fuzz", &format!("{name} {result}: {} executions, {} edges", log.executions, log.edges));
     Ok(Record {
@@ -188,4 +205,29 @@ fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Resul
         found: found(name)?.len() as u64,
         ..Record::default()
     })
+}
+
+/// Seconds that a process has been on a processor (proc(5), fields 14 and 15 of `stat`). `None`: there is no such process.
+fn processor_seconds(process: Pid) -> Option<f64> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    Some(ticks(&text)? as f64 / clock_ticks_per_second() as f64)
+}
+
+/// Clock ticks in user and in system mode. The name of the program, field 2, may have spaces and parentheses.
+fn ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some(times.next()?.ok()? + times.next()?.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_that_of_the_process() {
+        assert_eq!(ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 40 2 0 0"), Some(42));
+        assert_eq!(ticks("7 (a"), None);
+        assert!(processor_seconds(rustix::process::getpid()).is_some());
+    }
 }
