@@ -13,7 +13,7 @@ use crate::{
     management, options, pci, power, report,
     trace::Reader,
 };
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
     Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
@@ -47,6 +47,8 @@ pub struct Operator {
     person: Caller,
     /// Whoever is at the other end of COM2.
     script: Caller,
+    /// The configuration that runs, as a file.
+    config: String,
     /// What to do once all guests are down.
     ending: Option<Ending>,
 }
@@ -67,11 +69,21 @@ enum Ending {
 }
 
 impl Operator {
-    /// Makes the operator's side for these guests. `com2`: what may be asked on COM2.
-    pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
+    /// Makes the operator's side for these guests. `com2`: what may be asked on COM2. `config`: what runs, for `show config`.
+    pub fn new(guests: Guests, com2: Permissions, config: String, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, top: None, person, script, ending: None }
+        Self {
+            shell: Shell::new(),
+            lines: LineReader::new(),
+            guests,
+            trace,
+            top: None,
+            person,
+            script,
+            config,
+            ending: None,
+        }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -229,6 +241,7 @@ impl Operator {
                 let audit = AUDIT.lock();
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
+            Command::Show(View::Config) => console::print(format_args!("{}", self.config)),
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -300,6 +313,8 @@ impl Operator {
             | Command::Show(_)
             | Command::Top
             | Command::Audit
+            | Command::Notice { .. }
+            | Command::Config
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -369,6 +384,10 @@ impl Operator {
             Err(refused) => return self.reply(caller, refused.id, Err(refused.error)),
         };
         let id = request.id;
+        if caller.way != Way::Channel && !request.sender.is_empty() {
+            return self.reply(caller, id, Err("`who` and `address` are for the agent of the management guest".into()));
+        }
+        let caller = &caller.with_sender(request.sender);
         if let Err(why) = allowed(caller, &request.command) {
             return self.reply(caller, id, Err(why));
         }
@@ -378,6 +397,14 @@ impl Operator {
             Command::Audit => {
                 let records = AUDIT.lock().copy();
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
+            }
+            Command::Notice { what, line, why } => {
+                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why);
+                self.reply(caller, id, noted);
+            }
+            Command::Config => {
+                let text = control::copy(&self.config);
+                self.answer(caller, text.map(|text| Event::Config { id, text }), id);
             }
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
@@ -459,5 +486,10 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 }
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
-    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, what, outcome, why);
+    AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
+}
+
+/// Milliseconds since 1970.
+fn wall_clock() -> u64 {
+    time::wall_clock() / 1_000_000
 }
