@@ -13,7 +13,8 @@ use crate::{
     management, options, pci, power, report,
     trace::Reader,
 };
-use alloc::{string::String, vec::Vec};
+use alloc::vec::Vec;
+use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
     Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
@@ -47,8 +48,8 @@ pub struct Operator {
     person: Caller,
     /// Whoever is at the other end of COM2.
     script: Caller,
-    /// The configuration that runs, as a file.
-    config: String,
+    /// The configuration that runs.
+    config: Config,
     /// What to do once all guests are down.
     ending: Option<Ending>,
 }
@@ -69,10 +70,10 @@ enum Ending {
 }
 
 impl Operator {
-    /// Makes the operator's side for these guests. `com2`: what may be asked on COM2. `config`: what runs, for `show config`.
-    pub fn new(guests: Guests, com2: Permissions, config: String, trace: Reader) -> Self {
+    /// Makes the operator's side for these guests. `config`: what runs.
+    pub fn new(guests: Guests, config: Config, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
-        let script = Caller::cable(Way::Com2, com2);
+        let script = Caller::cable(Way::Com2, config.com2);
         Self {
             shell: Shell::new(),
             lines: LineReader::new(),
@@ -241,7 +242,7 @@ impl Operator {
                 let audit = AUDIT.lock();
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
-            Command::Show(View::Config) => console::print(format_args!("{}", self.config)),
+            Command::Show(View::Config) => console::print(format_args!("{}", Shown(&self.config))),
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -293,6 +294,9 @@ impl Operator {
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),
             Command::Restart(g) => self.guests.restart(&g),
+            Command::Set { guest, key, value } => {
+                self.guests.set(&guest, Setting::read(key, &value)?, &mut self.config)
+            }
             Command::Input { guest, text } => self.guests.input(&guest, text.as_bytes()),
             Command::Port { guest, port, open } => self.guests.open_port(&guest, &port, open),
             Command::PortInput { guest, port, text } => {
@@ -403,7 +407,7 @@ impl Operator {
                 self.reply(caller, id, noted);
             }
             Command::Config => {
-                let text = control::copy(&self.config);
+                let text = control::write(Shown(&self.config));
                 self.answer(caller, text.map(|text| Event::Config { id, text }), id);
             }
             Command::List => {

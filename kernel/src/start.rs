@@ -13,7 +13,7 @@ use crate::{
     operator::Operator,
     options, pci, report, settings, symbols, trace, uplink, virt, watchdog,
 };
-use alloc::{format, string::ToString, vec::Vec};
+use alloc::{format, vec::Vec};
 use boot::information::Information;
 use config::Scheduling;
 use drivers::pci::ConfigSpace;
@@ -148,8 +148,6 @@ extern "C" fn on_own_stack() -> ! {
     let hashes = modules::hash_all();
     console::print(format_args!("\nwhat it is used for:\n"));
     let (config, plan) = settings::load(&hashes);
-    // The parser's memory is free again: the text fits into it.
-    let shown = config::Shown(&config).to_string();
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     let uplinks = uplink::open_all(&config, max_frame);
@@ -181,7 +179,7 @@ extern "C" fn on_own_stack() -> ! {
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
-    Operator::new(guests, config.com2, shown, trace).run(core)
+    Operator::new(guests, config, trace).run(core)
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

@@ -1,10 +1,9 @@
 //! Shows a configuration as a `sidecore.toml`. `parse` reads what is shown here as the same configuration. What has its default is
 //! left out.
 //!
-//! Strings, integers and lists are those of TOML 1.0.
+//! Strings, integers and lists are those of TOML 1.0. Nothing here needs the heap.
 
-use alloc::string::ToString;
-use core::fmt::{self, Display, Formatter};
+use core::fmt::{self, Display, Formatter, Write};
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
@@ -128,14 +127,27 @@ impl Display for Text<'_> {
         if is_literal {
             return write!(f, "'{text}'");
         }
-        f.write_str("\"")?;
-        for character in text.chars() {
-            match character {
-                '"' | '\\' => write!(f, "\\{character}")?,
-                _ if character.is_control() => write!(f, "\\u{:04x}", u32::from(character))?,
-                _ => write!(f, "{character}")?,
+        write!(f, "{}", Escaped(text))
+    }
+}
+
+/// A value as a basic string of TOML.
+struct Escaped<T>(T);
+
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        struct Pieces<'a, 'b>(&'a mut Formatter<'b>);
+        impl Write for Pieces<'_, '_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                text.chars().try_for_each(|character| match character {
+                    '"' | '\\' => write!(self.0, "\\{character}"),
+                    _ if character.is_control() => write!(self.0, "\\u{:04x}", u32::from(character)),
+                    _ => self.0.write_char(character),
+                })
             }
         }
+        f.write_str("\"")?;
+        write!(Pieces(f), "{}", self.0)?;
         f.write_str("\"")
     }
 }
@@ -298,7 +310,6 @@ fn show_uplink(f: &mut Formatter<'_>, config: &Config, uplink: &Uplink) -> fmt::
 
 /// Whether a value is shown as this text.
 fn is_shown_as(value: impl Display, text: &str) -> bool {
-    use core::fmt::Write;
     struct Rest<'a>(Option<&'a str>);
     impl Write for Rest<'_> {
         fn write_str(&mut self, piece: &str) -> fmt::Result {
@@ -425,7 +436,7 @@ fn show_block(f: &mut Formatter<'_>, block: &Block, index: u32) -> fmt::Result {
             }
             some(f, "size", size.map(|bytes| Quoted(size::show(bytes))))?;
         }
-        Disk::Machine(name) => key(f, "disk", &Text(&name.to_string()))?,
+        Disk::Machine(name) => key(f, "disk", &Escaped(name))?,
     }
     word(f, "partition", block.partition.as_ref().map(|partition| &*partition.name))?;
     flag(f, "emulate", block.emulate, false)?;

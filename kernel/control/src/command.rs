@@ -9,10 +9,13 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::Text;
-use crate::argument::{AllGiven, Argument, CLASSES, GUEST, Given, Kind, LINE, ON, PORT, RAW, STOP, TEXT, Value, WHY};
+use crate::argument::{
+    AllGiven, Argument, CLASSES, GUEST, Given, Kind, LINE, ON, PORT, RAW, STOP, TEXT, VALUE, Value, WHY,
+};
 use crate::audit::{NOTICE, Notice};
 use crate::no_memory::sentence;
 use crate::permissions::{Caller, Permissions};
+use crate::setting::{KEY, SettingKey};
 use crate::shown::Shortened;
 use crate::table::left;
 use crate::trace::{STEP, TraceStep};
@@ -114,6 +117,15 @@ commands! {
     Kill(guest: String = GUEST) => OPERATE, shell("kill", "stop it at once"), json("kill");
     /// Stops a guest and starts it again.
     Restart(guest: String = GUEST) => OPERATE, shell("restart", "stop it and start it again"), json("restart");
+    /// Changes a value of a guest's configuration while it runs.
+    Set {
+        /// The guest.
+        guest: String = GUEST,
+        /// The key.
+        key: SettingKey = KEY,
+        /// The value, without quotes.
+        value: String = VALUE,
+    } => OPERATE, shell("set", "change its `weight` or `restart`, until reboot"), json("set");
     /// Connects COM1 to a guest's console (COM1 only).
     Attach {
         /// Its output is not filtered: it can do to the terminal what it likes.
@@ -324,8 +336,9 @@ mod tests {
         let mut help_text = String::new();
         help(&mut help_text).unwrap();
         for word in Row::words() {
-            let understood =
-                ["", " memory", " on"].iter().any(|more| Command::from_words(&format!("{word}{more}")).is_ok());
+            let understood = ["", " memory", " on", " a weight 3"]
+                .iter()
+                .any(|more| Command::from_words(&format!("{word}{more}")).is_ok());
             assert!(understood, "{word}");
             assert!(help_text.lines().any(|line| line.split(' ').next() == Some(word)), "{word} is not in the help");
         }
@@ -369,6 +382,8 @@ mod tests {
         assert_eq!(error("stop a b"), "`b` is one word too many after `stop`");
         assert_eq!(error("watch"), "`watch` needs `on` or `off`");
         assert_eq!(error("watch maybe"), "`watch` takes `on` or `off`, but got `maybe`");
+        assert_eq!(error("set a wait 3"), "no key that can be set `wait`; there are: weight, restart");
+        assert_eq!(error("set a weight"), "`set` needs VALUE");
         assert_eq!(error("attach --raw"), "`attach` needs the name of a guest");
         assert!(error("frobnicate").contains("there are: help, list"));
     }

@@ -36,6 +36,7 @@ mod request;
 #[cfg(test)]
 mod screen_of;
 mod sender;
+mod setting;
 mod shell;
 mod shown;
 pub mod table;
@@ -70,6 +71,7 @@ pub use permissions::{Caller, MAX_WHO, Permissions, Way};
 pub use prompt::Prompt;
 pub use request::{Refused, Request};
 pub use sender::{MAX_ADDRESS, Sender};
+pub use setting::SettingKey;
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use terminal::TerminalFilter;

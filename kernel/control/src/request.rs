@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// Most members of a request that are not `id`, `command`, `who` or `address`. There are not so many names.
-const MEMBERS: usize = 10;
+const MEMBERS: usize = 12;
 
 /// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
 /// can name them.
@@ -328,7 +328,8 @@ mod tests {
                 Command::Input { guest: guest.clone(), text: text.clone() },
                 Command::Port { guest: guest.clone(), port: port.clone(), open: true },
                 Command::PortInput { guest: guest.clone(), port, text: text.clone() },
-                Command::Notice { what: crate::Notice::Refused, line: text.clone(), why: text },
+                Command::Notice { what: crate::Notice::Refused, line: text.clone(), why: text.clone() },
+                Command::Set { guest: guest.clone(), key: crate::SettingKey::Restart, value: text.clone() },
                 Command::List,
             ] {
                 let sender = Sender::new(&guest, "10.0.0.5");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ::trace::Kind;
 use anyhow::{Context as _, Result, bail, ensure};
 use config::Completion;
-use control::{Command, Counters, Event, GuestState, Outcome, TraceStep};
+use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep};
 use serde_json::Value;
 
 use crate::boot::{Boot, alone};
@@ -227,7 +227,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })?;
     log_in(&mut operator, &mut session)?;
     read_audit(&mut operator)?;
-    read_config(&mut operator, &setup)?;
+    read_config(&mut operator, &mut session, &setup)?;
     change(&mut operator, &mut session)?;
     read_metrics(&mut operator)?;
     attack(&mut operator, &mut session)?;
@@ -297,7 +297,7 @@ fn read_audit(operator: &mut Operator<'_, '_>) -> Result<()> {
 }
 
 /// `show config` gives a file that says the same as the one that was booted.
-fn read_config(operator: &mut Operator<'_, '_>, setup: &Setup) -> Result<()> {
+fn read_config(operator: &mut Operator<'_, '_>, session: &mut Session, setup: &Setup) -> Result<()> {
     let shown = operator.says("alice", "show config")?;
     ensure!(shown.contains("outlives a reboot"), "{shown}");
     let written = setup.modules.iter().find_map(|module| match &module.content {
@@ -312,8 +312,25 @@ fn read_config(operator: &mut Operator<'_, '_>, setup: &Setup) -> Result<()> {
         config.guests.iter_mut().for_each(|guest| guest.completion = Completion::Auto);
         Ok(config)
     };
-    let (runs, booted) = (read(&shown)?, read(written.context("no configuration")?)?);
+    let (runs, mut booted) = (read(&shown)?, read(written.context("no configuration")?)?);
     ensure!(runs == booted, "{runs:#?}\nruns, and was booted:\n{booted:#?}");
+
+    // What is changed while it runs is in the next one, on COM2 and COM1 too.
+    let weight = |value: &str| Command::Set { guest: "b".to_owned(), key: SettingKey::Weight, value: value.to_owned() };
+    operator.says("alice", "set b weight 3")?;
+    ensure!(operator.fails("alice", "set b weight 17", 1)?.contains("expected a weight from 1 to 16"));
+    ensure!(operator.fails("bound", "set b weight 4", 4)?.contains("bound to: a"));
+    let changed = booted.guests.iter_mut().find(|guest| guest.name == "b").context("no guest b")?;
+    changed.weight = 3;
+    let sent = session.send(Command::Config)?;
+    let text = session.wait("the configuration on COM2", seconds(30), |event| match event {
+        Event::Config { id, text } if *id == Some(sent) => Some(text.clone()),
+        _ => None,
+    })?;
+    ensure!(read(&text)? == booted, "{text}\nruns");
+    session.ask(weight("1"), seconds(20))?;
+    let shown = session.type_until("show config\r", "[[guest.entropy]]", seconds(30))?;
+    ensure!(shown.contains("[management]") && !shown.contains("weight"), "{shown}");
     operator.context.figures.exactly("guests in the configuration that was fetched", runs.guests.len(), 3)
 }
 

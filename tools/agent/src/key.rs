@@ -103,12 +103,13 @@ mod tests {
         for guest in ["a", "c"] {
             assert_eq!(key.check(&Command::Attach { raw: false, guest: guest.into() }), Ok(()));
         }
-        let of_others: [fn(String) -> Command; 8] = [
+        let of_others: [fn(String) -> Command; 9] = [
             Command::Start,
             Command::Stop,
             Command::Kill,
             Command::Restart,
             |guest| Command::Attach { raw: false, guest },
+            |guest| Command::Set { guest, key: control::SettingKey::Weight, value: "2".into() },
             |guest| Command::Input { guest, text: String::new() },
             |guest| Command::Port { guest, port: "p".into(), open: true },
             |guest| Command::PortInput { guest, port: "p".into(), text: String::new() },

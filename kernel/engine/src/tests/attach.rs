@@ -79,6 +79,21 @@ fn slots_come_and_go_by_command_only_when_they_can() {
 }
 
 #[test]
+fn a_weight_is_changed_by_command_and_service_goes_on() {
+    let (mut a, mut b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(60, 1526);
+    for (i, guest) in [0, 1, 5, MAX_SLOTS, usize::MAX].into_iter().enumerate() {
+        assert_eq!(bench.command(Command::Reweigh(GuestWeight { guest, weight: 7 })), Reply::Reweighed);
+        let message = a.message(b.slot, 60, i as u8);
+        a.send(&message);
+        bench.turn();
+        assert_eq!(b.receive(), Some(message));
+    }
+    assert!(matches!(bench.command(Command::Detach { slot: 1 }), Reply::Detached(Some(_))));
+}
+
+#[test]
 fn a_device_moves_to_another_engine_and_goes_on_where_it_was() {
     let (mut a, mut b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
     let mut bench = Bench::with(&[&a, &b]);

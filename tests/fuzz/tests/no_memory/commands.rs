@@ -25,7 +25,7 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 24] = [
+const LINES: [&str; 26] = [
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -40,6 +40,8 @@ const LINES: [&str; 24] = [
     r#"{"command":"report"}"#,
     r#"{"command":"version"}"#,
     r#"{"command":"config"}"#,
+    r#"{"command":"set","guest":"alpha","key":"weight","value":"3"}"#,
+    r#"{"command":"set","guest":"alpha","key":"wait","value":"3"}"#,
     r#"{"command":"notice","what":"refused","line":"attach b","why":"another key's","who":"anna","address":"10.0.0.5"}"#,
     r#"{"command":"notice","what":"logn"}"#,
     r#"{"command":"shutdown"}"#,
@@ -69,7 +71,7 @@ fn every_request_is_read_or_refused() {
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 27] = [
+const WORDS: [&str; 29] = [
     "help",
     "list",
     "start a",
@@ -83,6 +85,8 @@ const WORDS: [&str; 27] = [
     "show x",
     "show audit",
     "show config",
+    "set a restart always",
+    "set a wait 3",
     "top",
     "watch on",
     "watch maybe",
