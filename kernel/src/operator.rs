@@ -14,6 +14,7 @@ use crate::{
     trace::Reader,
 };
 use alloc::vec::Vec;
+use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
     Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
@@ -47,6 +48,8 @@ pub struct Operator {
     person: Caller,
     /// Whoever is at the other end of COM2.
     script: Caller,
+    /// The configuration that runs.
+    config: Config,
     /// What to do once all guests are down.
     ending: Option<Ending>,
 }
@@ -67,11 +70,21 @@ enum Ending {
 }
 
 impl Operator {
-    /// Makes the operator's side for these guests. `com2`: what may be asked on COM2.
-    pub fn new(guests: Guests, com2: Permissions, trace: Reader) -> Self {
+    /// Makes the operator's side for these guests. `config`: what runs.
+    pub fn new(guests: Guests, config: Config, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
-        let script = Caller::cable(Way::Com2, com2);
-        Self { shell: Shell::new(), lines: LineReader::new(), guests, trace, top: None, person, script, ending: None }
+        let script = Caller::cable(Way::Com2, config.com2);
+        Self {
+            shell: Shell::new(),
+            lines: LineReader::new(),
+            guests,
+            trace,
+            top: None,
+            person,
+            script,
+            config,
+            ending: None,
+        }
     }
 
     /// Runs until the machine is switched off. Between ticks the core halts. If an engine shares this core, the core
@@ -229,6 +242,7 @@ impl Operator {
                 let audit = AUDIT.lock();
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
+            Command::Show(View::Config) => console::print(format_args!("{}", Shown(&self.config))),
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -280,6 +294,9 @@ impl Operator {
             Command::Stop(g) => self.guests.stop(&g),
             Command::Kill(g) => self.guests.kill(&g),
             Command::Restart(g) => self.guests.restart(&g),
+            Command::Set { guest, key, value } => {
+                self.guests.set(&guest, Setting::read(key, &value)?, &mut self.config)
+            }
             Command::Input { guest, text } => self.guests.input(&guest, text.as_bytes()),
             Command::Port { guest, port, open } => self.guests.open_port(&guest, &port, open),
             Command::PortInput { guest, port, text } => {
@@ -300,6 +317,8 @@ impl Operator {
             | Command::Show(_)
             | Command::Top
             | Command::Audit
+            | Command::Notice { .. }
+            | Command::Config
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -369,6 +388,10 @@ impl Operator {
             Err(refused) => return self.reply(caller, refused.id, Err(refused.error)),
         };
         let id = request.id;
+        if caller.way != Way::Channel && !request.sender.is_empty() {
+            return self.reply(caller, id, Err("`who` and `address` are for the agent of the management guest".into()));
+        }
+        let caller = &caller.with_sender(request.sender);
         if let Err(why) = allowed(caller, &request.command) {
             return self.reply(caller, id, Err(why));
         }
@@ -378,6 +401,14 @@ impl Operator {
             Command::Audit => {
                 let records = AUDIT.lock().copy();
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
+            }
+            Command::Notice { what, line, why } => {
+                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why);
+                self.reply(caller, id, noted);
+            }
+            Command::Config => {
+                let text = control::write(Shown(&self.config));
+                self.answer(caller, text.map(|text| Event::Config { id, text }), id);
             }
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
@@ -459,5 +490,10 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 }
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
-    AUDIT.lock().note(time::wall_clock() / 1_000_000, caller, what, outcome, why);
+    AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
+}
+
+/// Milliseconds since 1970.
+fn wall_clock() -> u64 {
+    time::wall_clock() / 1_000_000
 }

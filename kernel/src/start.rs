@@ -179,7 +179,7 @@ extern "C" fn on_own_stack() -> ! {
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
-    Operator::new(guests, config.com2, trace).run(core)
+    Operator::new(guests, config, trace).run(core)
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

@@ -195,7 +195,7 @@ impl Session {
     pub fn send(&mut self, command: Command) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;
-        let line = Request { id: Some(id), command }.to_line();
+        let line = Request::new(Some(id), command).to_line();
         self.commands.write_all(line.as_bytes()).context("cannot write to COM2")?;
         self.commands.flush()?;
         Ok(id)
@@ -536,7 +536,7 @@ mod tests {
         let mut sent = [0; 128];
         let length = kernel.read(&mut sent).unwrap();
         let first = std::str::from_utf8(&sent[..length]).unwrap().lines().next().unwrap();
-        assert_eq!(Request::from_line(first), Ok(Request { id: Some(1), command: Command::List }));
+        assert_eq!(Request::from_line(first), Ok(Request::new(Some(1), Command::List)));
     }
 
     #[test]

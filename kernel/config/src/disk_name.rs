@@ -6,6 +6,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::PciDevice;
 
@@ -184,6 +185,22 @@ impl DiskName {
     }
 }
 
+impl fmt::Display for DiskName {
+    /// As [`DiskName::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.controller {
+            ControllerName::Only => f.write_str("nvme0")?,
+            &ControllerName::At(bus, device, function) => write!(f, "nvme:{}", PciDevice::At(bus, device, function))?,
+            // With a blank before it a serial number is not taken for an address.
+            ControllerName::Serial(serial) if PciDevice::parse(serial).is_some() => write!(f, "nvme: {serial}")?,
+            ControllerName::Serial(serial) => write!(f, "nvme:{serial}")?,
+            ControllerName::Unique(identifier) => write!(f, "eui:{identifier}")?,
+            ControllerName::Virtio(number) => write!(f, "vd{}", char::from(b'a'.saturating_add(number % 26)))?,
+        }
+        self.namespace.map_or(Ok(()), |id| write!(f, "/{id}"))
+    }
+}
+
 /// Finds a virtio disk.
 fn find_virtio(number: u8, found: &[FoundController]) -> Result<Found<'_>, String> {
     let disk = found.iter().enumerate().find(|(_, controller)| controller.kind == ControllerKind::Virtio(number));
@@ -326,6 +343,19 @@ mod tests {
         assert_eq!(find("nvme0", &found[..1]), Err("this machine has no NVMe controller".into()));
         found[0].serial = Err("its blocks have 1024 bytes".into());
         assert!(find("vda", &found).is_err_and(|e| e.contains("at 01:00.0 cannot be used: its blocks have 1024")));
+    }
+
+    #[test]
+    fn a_name_is_shown_as_it_is_read() {
+        for text in
+            ["vda", "vdz", "nvme0", "nvme0/7", "nvme:1f:1f.7/2", "nvme:S/1/3", "nvme:S 1", "eui:001b448b44000001"]
+        {
+            assert_eq!(DiskName::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["nvme: 01:00.0", "nvme: first/2", "nvme:0000:01:00.0", "nvme:  x ", "eui:001B448B44000001/9"] {
+            let name = DiskName::parse(text).unwrap();
+            assert_eq!(DiskName::parse(&name.to_string()), Some(name));
+        }
     }
 
     #[test]

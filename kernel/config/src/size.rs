@@ -1,6 +1,8 @@
 //! Sizes of memory as people write them: `512M`, `2G`, `1536MiB`. The units are binary, as in other tools for virtual
 //! machines.
 
+use core::fmt;
+
 /// Reads a size in bytes.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -14,13 +16,15 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
 }
 
 /// Shows a size in the largest unit that keeps it exact. Rounds down to whole MiB.
-pub(crate) fn show(bytes: u64) -> alloc::string::String {
-    let mebibytes = bytes >> 20;
-    if mebibytes.is_multiple_of(1024) && mebibytes > 0 {
-        alloc::format!("{}G", mebibytes >> 10)
-    } else {
-        alloc::format!("{mebibytes}M")
-    }
+pub(crate) fn show(bytes: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        let mebibytes = bytes >> 20;
+        if mebibytes.is_multiple_of(1024) && mebibytes > 0 {
+            write!(f, "{}G", mebibytes >> 10)
+        } else {
+            write!(f, "{mebibytes}M")
+        }
+    })
 }
 
 #[cfg(test)]
@@ -44,7 +48,7 @@ mod tests {
     #[test]
     fn a_size_is_shown_as_it_would_be_written() {
         for text in ["64M", "1G", "1536M", "1024G"] {
-            assert_eq!(show(parse(text).unwrap()), text);
+            assert_eq!(show(parse(text).unwrap()).to_string(), text);
         }
     }
 }

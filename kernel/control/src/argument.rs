@@ -50,6 +50,9 @@ pub(crate) const STOP: Argument =
     Argument { member: Some("stop"), shown: "[--stop]", needed: false, kind: Kind::Option("--stop") };
 pub(crate) const CLASSES: Argument =
     Argument { member: Some("classes"), shown: "[CLASSES]", needed: false, kind: Kind::Text };
+pub(crate) const VALUE: Argument = Argument { member: Some("value"), shown: "VALUE", needed: true, kind: Kind::Text };
+pub(crate) const LINE: Argument = Argument { member: Some("line"), shown: "[LINE]", needed: false, kind: Kind::Text };
+pub(crate) const WHY: Argument = Argument { member: Some("why"), shown: "[WHY]", needed: false, kind: Kind::Text };
 
 /// What was given for an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,9 @@
-//! The audit: who asked for what, and what became of it. Two rings of fixed size, one for the cables and one for the management
-//! guest's channel, so that no guest can push out what came by a cable. Nothing else is written into them.
+//! The audit: who asked for what, and what became of it. Three rings of fixed size: one for the cables, one for the management
+//! guest's channel, and one for what the agent in that guest reports of its own: logins, log-outs, and what it has refused. So no
+//! guest can push out what came by a cable, and no report can push out a command. Reports come at a limited rate. Nothing else is
+//! written into the rings.
+//!
+//! Names and addresses of callers are what the agent says. Root mode cannot check them.
 //!
 //! A record is made for each command that needs more than the permission `view`, and for each refusal. What goes to a
 //! guest's console and what is not carried out does not take a second record if it is repeated: its record counts, and keeps
@@ -10,15 +14,22 @@ use core::fmt::{self, Display, Write};
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
+use crate::argument::{Argument, Kind, words};
 use crate::fold::Folded;
 use crate::no_memory::{NoMemory, collect};
 use crate::permissions::{Caller, MAX_WHO, Permissions, Way};
-use crate::shown::beginning;
+use crate::sender::MAX_ADDRESS;
+use crate::shown::{Joined, beginning};
+use crate::{Command, Text};
 
-use crate::Command;
-
-/// Records of a ring.
+/// Records of the rings of the cables and of the channel.
 const RECORDS: usize = 128;
+/// Records of the ring of reports.
+const REPORTS: usize = 64;
+/// Most reports at once: as many as the broker has clients.
+const REPORTS_AT_ONCE: u64 = 32;
+/// Milliseconds until there may be one report more.
+const REPORT_PERIOD: u64 = 1000;
 /// Most bytes of a command in a record. The longest one is `port` with two names.
 const COMMAND: usize = 80;
 /// Most bytes of the reason in a record.
@@ -36,10 +47,30 @@ pub enum Outcome {
     Failed,
 }
 
+/// What a report of the agent says, as an argument.
+pub(crate) const NOTICE: Argument = Argument {
+    member: Some("what"),
+    shown: "login|logout|refused",
+    needed: true,
+    kind: Kind::Choice { what: "notice", words: &Notice::NAMES },
+};
+
+words! {
+    /// What the agent reports of a key.
+    Notice or Refused {
+        /// Its owner has logged in.
+        Login = "login";
+        /// Its owner has logged out.
+        Logout = "logout";
+        /// The agent has refused a command.
+        Refused = "refused";
+    }
+}
+
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its number in its ring, from 0. A gap was pushed out by later records.
+    /// Its number in its ring, from 0. What is missing was pushed out by later records, or was a report that came too fast.
     pub number: u64,
     /// When, in milliseconds since 1970 (UTC).
     pub time: u64,
@@ -52,6 +83,12 @@ pub struct Record {
     /// The caller's name. Empty for a cable.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub who: String<MAX_WHO>,
+    /// The address of the caller's client. Empty for a cable.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub address: String<MAX_ADDRESS>,
+    /// The whole record is what the agent reports.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub reported: bool,
     /// The command as it would be typed, without what goes to a guest's console.
     pub command: String<COMMAND>,
     /// What became of it.
@@ -80,8 +117,8 @@ impl From<&Command> for Note {
 
 /// A ring of records.
 #[derive(Debug)]
-struct Ring {
-    records: heapless::Deque<Record, RECORDS>,
+struct Ring<const MOST: usize> {
+    records: heapless::Deque<Record, MOST>,
     /// The number of the next record.
     next: u64,
 }
@@ -89,8 +126,11 @@ struct Ring {
 /// All records.
 #[derive(Debug)]
 pub struct Audit {
-    cables: Ring,
-    channel: Ring,
+    cables: Ring<RECORDS>,
+    channel: Ring<RECORDS>,
+    reports: Ring<REPORTS>,
+    /// The time at which there may be [`REPORTS_AT_ONCE`] reports again.
+    unlimited_at: u64,
 }
 
 impl Default for Audit {
@@ -103,7 +143,7 @@ impl Audit {
     /// Makes an audit without records.
     #[must_use]
     pub const fn new() -> Self {
-        Self { cables: Ring::new(), channel: Ring::new() }
+        Self { cables: Ring::new(), channel: Ring::new(), reports: Ring::new(), unlimited_at: 0 }
     }
 
     /// Notes what became of a command. `now`: milliseconds since 1970. Does nothing for a command that changes nothing and
@@ -112,27 +152,41 @@ impl Audit {
         if outcome != Outcome::Refused && !note.changes {
             return;
         }
-        let ring = match caller.way {
-            Way::Com1 | Way::Com2 => &mut self.cables,
-            Way::Channel => &mut self.channel,
-        };
-        let record = Record {
-            number: ring.next,
-            time: now,
-            last: now,
-            times: 1,
-            way: caller.way,
-            who: caller.who.clone(),
-            command: note.command.clone(),
-            outcome,
-            reason: beginning(reason),
-        };
-        ring.add(record, outcome != Outcome::Done || note.has_input);
+        let record = Record::new(now, caller, note.command.clone(), outcome, beginning(reason));
+        let may_repeat = outcome != Outcome::Done || note.has_input;
+        match caller.way {
+            Way::Com1 | Way::Com2 => self.cables.add(record, may_repeat),
+            Way::Channel => self.channel.add(record, may_repeat),
+        }
     }
 
-    /// The records: those of the cables and then those of the channel, the oldest first.
+    /// Notes what the agent reports. `now`: milliseconds since 1970. `line` and `why`: the command that it has refused, and its
+    /// reason. A refusal that is repeated takes no second record.
+    ///
+    /// # Errors
+    /// The caller is a cable, or reports come too fast. A report that comes too fast takes a number, and nothing else.
+    pub fn report(&mut self, now: u64, caller: &Caller, what: Notice, line: &str, why: &str) -> Result<(), Text> {
+        if caller.way != Way::Channel {
+            return Err("`notice` is a command of the management guest's agent".into());
+        }
+        let begins = self.unlimited_at.max(now);
+        if begins.saturating_sub(now) > REPORT_PERIOD.saturating_mul(REPORTS_AT_ONCE.saturating_sub(1)) {
+            self.reports.next = self.reports.next.saturating_add(1);
+            return Err("reports come too fast: this one is not noted".into());
+        }
+        self.unlimited_at = begins.saturating_add(REPORT_PERIOD);
+        let (command, outcome) = match what {
+            Notice::Login | Notice::Logout => (beginning(what.name()), Outcome::Done),
+            Notice::Refused => (beginning(Plain(line)), Outcome::Refused),
+        };
+        let record = Record { reported: true, ..Record::new(now, caller, command, outcome, beginning(Plain(why))) };
+        self.reports.add(record, what == Notice::Refused);
+        Ok(())
+    }
+
+    /// The records: those of the cables, then those of the channel, then what the agent reports, each the oldest first.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
-        self.cables.records.iter().chain(&self.channel.records)
+        self.cables.records.iter().chain(&self.channel.records).chain(&self.reports.records)
     }
 
     /// Copies the records.
@@ -164,14 +218,19 @@ pub fn show_records<'a>(records: impl IntoIterator<Item = &'a Record>, out: &mut
     for record in records {
         let mut line = Folded::new(out);
         write!(line, "{} {}", Time(record.time), record.way.name())?;
-        if !record.who.is_empty() {
-            write!(line, " ({})", record.who)?;
+        if record.reported {
+            line.write_str(", the agent reports")?;
         }
-        write!(line, ": {}: ", record.command)?;
+        let said = [&*record.who, &*record.address, if record.reported { "" } else { "says the agent" }];
+        if !(record.who.is_empty() && record.address.is_empty()) {
+            write!(line, " ({})", Joined(said.iter().filter(|said| !said.is_empty())))?;
+        }
+        write!(line, ": {}", record.command)?;
         match record.outcome {
-            Outcome::Done => line.write_str("done")?,
-            Outcome::Refused => write!(line, "refused: {}", record.reason)?,
-            Outcome::Failed => write!(line, "failed: {}", record.reason)?,
+            Outcome::Done if record.reported => {}
+            Outcome::Done => line.write_str(": done")?,
+            Outcome::Refused => write!(line, ": refused: {}", record.reason)?,
+            Outcome::Failed => write!(line, ": failed: {}", record.reason)?,
         }
         if record.times > 1 {
             write!(line, ", {} times until {}", record.times, Time(record.last))?;
@@ -181,24 +240,53 @@ pub fn show_records<'a>(records: impl IntoIterator<Item = &'a Record>, out: &mut
     Ok(())
 }
 
-impl Ring {
+impl Record {
+    /// A record that was not repeated, without its number.
+    fn new(now: u64, caller: &Caller, command: String<COMMAND>, outcome: Outcome, reason: String<REASON>) -> Self {
+        Self {
+            number: 0,
+            time: now,
+            last: now,
+            times: 1,
+            way: caller.way,
+            who: caller.who.clone(),
+            address: caller.address.clone(),
+            reported: false,
+            command,
+            outcome,
+            reason,
+        }
+    }
+}
+
+/// Shows a text of the agent: in the place of each other character than those of printable ASCII there is a question mark.
+struct Plain<'a>(&'a str);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| f.write_char(if matches!(c, ' '..='~') { c } else { '?' }))
+    }
+}
+
+impl<const MOST: usize> Ring<MOST> {
     const fn new() -> Self {
         Self { records: heapless::Deque::new(), next: 0 }
     }
 
-    /// Adds a record. `may_repeat`: if there is the same one, that one counts instead.
-    fn add(&mut self, new: Record, may_repeat: bool) {
+    /// Adds a record, and gives it its number. `may_repeat`: if there is the same one, that one counts instead.
+    fn add(&mut self, mut new: Record, may_repeat: bool) {
         let same = self.records.iter_mut().rev().find(|old| {
             may_repeat
                 && old.command == new.command
                 && (old.way, old.outcome) == (new.way, new.outcome)
-                && (&old.who, &old.reason) == (&new.who, &new.reason)
+                && (&old.who, &old.address, &old.reason) == (&new.who, &new.address, &new.reason)
         });
         if let Some(old) = same {
             old.times = old.times.saturating_add(1);
             old.last = new.time;
             return;
         }
+        new.number = self.next;
         self.next = self.next.saturating_add(1);
         if self.records.is_full() {
             self.records.pop_front();
@@ -273,7 +361,7 @@ mod tests {
         let expected = "\
 2025-11-26 05:45:47 COM2: stop a: done
 2025-11-26 05:45:48 COM2: start b: failed: guest `b` is running
-2025-11-26 05:45:49 channel (anna): list: refused: no
+2025-11-26 05:45:49 channel (anna, says the agent): list: refused: no
 ";
         assert_eq!(shown(&audit), expected);
     }
@@ -326,6 +414,60 @@ mod tests {
         assert!(shown.lines().all(|line| line.len() <= 80), "{shown}");
         assert!(!shown.contains('\x1b'));
         assert!(shown.starts_with("9999-12-31"), "{shown}");
+    }
+
+    fn key(who: &str, address: &str) -> Caller {
+        channel().with_sender(crate::Sender::new(who, address))
+    }
+
+    #[test]
+    fn names_and_addresses_are_shown_as_the_agent_s_words() {
+        let mut audit = Audit::new();
+        let anna = key("anna", "10.0.0.5");
+        audit.note(0, &anna, &note(&Command::Stop("a".into())), Outcome::Done, "");
+        audit.report(1000, &anna, Notice::Login, "", "").unwrap();
+        for time in 2..5 {
+            audit.report(1000 * time, &anna, Notice::Refused, "attach b", "\u{202e}not of\n this key").unwrap();
+        }
+        audit.report(5000, &key("", "10.0.0.6"), Notice::Logout, "", "").unwrap();
+        let expected = "\
+1970-01-01 00:00:00 channel (anna, 10.0.0.5, says the agent): stop a: done
+1970-01-01 00:00:01 channel, the agent reports (anna, 10.0.0.5): login
+1970-01-01 00:00:02 channel, the agent reports (anna, 10.0.0.5): attach b:
+    refused: ?not of? this key, 3 times until 1970-01-01 00:00:04
+1970-01-01 00:00:05 channel, the agent reports (10.0.0.6): logout
+";
+        assert_eq!(shown(&audit), expected);
+    }
+
+    #[test]
+    fn a_report_gives_no_permission_and_comes_by_no_cable() {
+        let anna = key("root", "COM1");
+        assert_eq!((anna.way, anna.allowed), (Way::Channel, Permissions::VIEW));
+        let mut audit = Audit::new();
+        let why = audit.report(0, &com2(), Notice::Login, "", "").unwrap_err();
+        assert!(why.contains("the management guest's agent"), "{why}");
+        assert_eq!(audit.records().count(), 0);
+    }
+
+    #[test]
+    fn a_flood_of_reports_pushes_out_nothing_else_and_is_limited() {
+        let mut audit = Audit::new();
+        audit.note(1, &com2(), &note(&Command::Kill("a".into())), Outcome::Done, "");
+        audit.note(1, &channel(), &note(&Command::Kill("b".into())), Outcome::Done, "");
+        let flood = |audit: &mut Audit, now: u64| {
+            (0..10_000).filter(|_| audit.report(now, &channel(), Notice::Login, "", "").is_ok()).count() as u64
+        };
+        assert_eq!(flood(&mut audit, 1000), REPORTS_AT_ONCE);
+        assert_eq!(flood(&mut audit, 1000 + REPORT_PERIOD - 1), 0);
+        assert_eq!(flood(&mut audit, 1000 + 3 * REPORT_PERIOD), 3);
+        assert_eq!(flood(&mut audit, 1000 + 1000 * REPORT_PERIOD), REPORTS_AT_ONCE);
+        // A clock that goes back does not open it.
+        assert_eq!(flood(&mut audit, 0), 0);
+        let commands: Vec<_> = audit.records().filter(|r| !r.reported).map(|r| r.command.as_str()).collect();
+        assert_eq!(commands, ["kill a", "kill b"]);
+        assert_eq!(audit.records().filter(|r| r.reported).count(), REPORTS);
+        assert_eq!(audit.records().last().unwrap().number, 40_000 - 1 - (10_000 - REPORTS_AT_ONCE));
     }
 
     #[test]

@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_command_is_read_and_answered() {
         let (mut channel, mut port) = (Channel::new(), sends("{\"command\":\"list\",\"id\":7}\n"));
-        assert_eq!(tick(&mut channel, &mut port, 4096), [Ok(Request { id: Some(7), command: Command::List })]);
+        assert_eq!(tick(&mut channel, &mut port, 4096), [Ok(Request::new(Some(7), Command::List))]);
         assert_eq!(port.lines(), [Event::done(Some(7))]);
     }
 

@@ -110,6 +110,14 @@ pub enum Event {
         /// The records: those of the cables and then those of the management guest's channel, the oldest first.
         records: Vec<Record>,
     },
+    /// The configuration that runs, on request.
+    Config {
+        /// The `id` of the command that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// It, as a file `sidecore.toml`.
+        text: String,
+    },
     /// A piece of a trace: see the crate `trace`. The pieces in their order are the whole.
     Trace {
         /// Its bytes in base64 (RFC 4648, with padding).
@@ -389,9 +397,12 @@ mod tests {
                     let stop = crate::Note::from(&crate::Command::Stop("a".into()));
                     audit.note(1, &cable, &stop, crate::Outcome::Done, "");
                     audit.note(2, &key, &stop, crate::Outcome::Refused, "no permission");
+                    let anna = key.with_sender(crate::Sender::new("anna", "10.0.0.5"));
+                    audit.report(3, &anna, crate::Notice::Login, "", "").unwrap();
                     audit.copy().unwrap()
                 },
             },
+            Event::Config { id: Some(4), text: "[log]\nlevel = \"info\"\n".into() },
             Event::done(Some(7)),
             Event::refused(None, "no guest `b`".into()),
             Event::End { reason: "shutdown".into() },

@@ -35,6 +35,8 @@ mod prompt;
 mod request;
 #[cfg(test)]
 mod screen_of;
+mod sender;
+mod setting;
 mod shell;
 mod shown;
 pub mod table;
@@ -49,7 +51,7 @@ mod view;
 use alloc::borrow::Cow;
 
 pub use self::trace::{TraceState, TraceStep, TracedCore};
-pub use audit::{Audit, Note, Outcome, Record, show_records};
+pub use audit::{Audit, Note, Notice, Outcome, Record, show_records};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
 pub use command::{Command, help};
 pub use counters::{
@@ -68,6 +70,8 @@ pub use panic::write_panic;
 pub use permissions::{Caller, MAX_WHO, Permissions, Way};
 pub use prompt::Prompt;
 pub use request::{Refused, Request};
+pub use sender::{MAX_ADDRESS, Sender};
+pub use setting::SettingKey;
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use terminal::TerminalFilter;

@@ -6,6 +6,7 @@ use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
 use crate::Text;
+use crate::sender::{MAX_ADDRESS, Sender};
 use crate::shown::{Joined, beginning};
 use crate::unknown::unknown;
 
@@ -27,6 +28,9 @@ bitflags! {
 }
 
 impl Permissions {
+    /// No permission, for commands that everybody may give.
+    pub const NONE: Self = Self::empty();
+
     /// The permissions by name, as in the configuration.
     pub const NAMED: [(&'static str, Self); 5] = [
         ("view", Self::VIEW),
@@ -98,8 +102,10 @@ pub const MAX_WHO: usize = 32;
 pub struct Caller {
     /// The way in.
     pub way: Way,
-    /// The name of the caller's key, as the management guest reports it. Empty for a cable.
+    /// The name of the caller's key, as the management guest's agent says. Empty for a cable.
     pub who: heapless::String<MAX_WHO>,
+    /// The address of the caller's client, as the agent says. Empty for a cable.
+    pub address: heapless::String<MAX_ADDRESS>,
     /// What may be asked.
     pub allowed: Permissions,
 }
@@ -108,13 +114,19 @@ impl Caller {
     /// Makes the caller at the other end of a cable.
     #[must_use]
     pub const fn cable(way: Way, allowed: Permissions) -> Self {
-        Self { way, who: heapless::String::new(), allowed }
+        Self { way, who: heapless::String::new(), address: heapless::String::new(), allowed }
     }
 
     /// Makes a caller with a name. What is longer than [`MAX_WHO`] is cut off. Control characters are left out.
     #[must_use]
     pub fn named(way: Way, who: &str, allowed: Permissions) -> Self {
-        Self { way, who: beginning(who), allowed }
+        Self { way, who: beginning(who), address: heapless::String::new(), allowed }
+    }
+
+    /// The caller of a request by this way in: it has the same permissions, whatever the sender says of itself.
+    #[must_use]
+    pub fn with_sender(&self, sender: Sender) -> Self {
+        Self { way: self.way, who: sender.who, address: sender.address, allowed: self.allowed }
     }
 }
 

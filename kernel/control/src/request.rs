@@ -9,6 +9,7 @@ use crate::argument::{AllGiven, Argument, Given, Kind};
 use crate::command::{Command, ROWS, Row};
 use crate::json::{Object, Value};
 use crate::no_memory::{copy, sentence};
+use crate::sender::Sender;
 use crate::shown::Shortened;
 use crate::unknown::unknown;
 
@@ -26,19 +27,21 @@ pub struct Refused {
 /// ```
 /// use control::{Command, Request};
 /// let request = Request::from_line(r#"{"command":"stop","guest":"a","id":7}"#).unwrap();
-/// assert_eq!(request, Request { id: Some(7), command: Command::Stop("a".into()) });
+/// assert_eq!(request, Request::new(Some(7), Command::Stop("a".into())));
 /// assert_eq!(Request::from_line(&request.to_line()), Ok(request));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The sender chooses it.
     pub id: Option<u64>,
+    /// Who has sent it, as the management guest's agent says. Empty on COM2.
+    pub sender: Sender,
     /// The command.
     pub command: Command,
 }
 
-/// Most members of a request that are not `id` or `command`. There are not so many names.
-const MEMBERS: usize = 8;
+/// Most members of a request that are not `id`, `command`, `who` or `address`. There are not so many names.
+const MEMBERS: usize = 12;
 
 /// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
 /// can name them.
@@ -46,6 +49,8 @@ const MEMBERS: usize = 8;
 struct Members<'a> {
     id: Option<u64>,
     command: Option<&'a str>,
+    who: Option<&'a str>,
+    address: Option<&'a str>,
     others: heapless::Vec<(&'static str, Given<'a>), MEMBERS>,
 }
 
@@ -54,11 +59,13 @@ impl<'a> Members<'a> {
         let expected = |what: &str| Err(sentence(format_args!("not a command: `{name}` is {value}; expected {what}")));
         let argument = arguments().find(|(member, _)| *member == name);
         let repeated = match (name, argument, value) {
-            ("id", _, Value::Null) | (_, Some(_), Value::Null) => false,
+            ("id" | "who" | "address", _, Value::Null) | (_, Some(_), Value::Null) => false,
             ("id", _, Value::Number(id)) => self.id.replace(id).is_some(),
             ("id", ..) => return expected("an integer from 0"),
             ("command", _, Value::Text(word)) => self.command.replace(word).is_some(),
-            ("command", ..) => return expected("a text"),
+            ("who", _, Value::Text(who)) => self.who.replace(who).is_some(),
+            ("address", _, Value::Text(address)) => self.address.replace(address).is_some(),
+            ("command" | "who" | "address", ..) => return expected("a text"),
             (_, Some((member, argument)), value) => {
                 let given = match (&argument.kind, value) {
                     (Kind::Flag | Kind::Option(_), Value::Flag(flag)) => Given::Flag(flag),
@@ -130,7 +137,13 @@ fn words() -> impl Iterator<Item = &'static str> + Clone {
 }
 
 impl Request {
-    /// Reads a line of COM2.
+    /// Makes a request of which nobody says who has sent it.
+    #[must_use]
+    pub fn new(id: Option<u64>, command: Command) -> Self {
+        Self { id, sender: Sender::default(), command }
+    }
+
+    /// Reads a line of COM2 or of the control channel.
     ///
     /// # Errors
     /// What was wrong, for the reply.
@@ -152,8 +165,9 @@ impl Request {
             },
         );
         let id = members.id;
+        let sender = Sender::new(members.who.unwrap_or_default(), members.address.unwrap_or_default());
         match read.and_then(|()| members.command()) {
-            Ok(command) => Ok(Self { id, command }),
+            Ok(command) => Ok(Self { id, sender, command }),
             Err(error) => Err(Refused { id, error }),
         }
     }
@@ -175,6 +189,11 @@ impl Serialize for Request {
         let mut map = serializer.serialize_map(None)?;
         if let Some(id) = self.id {
             map.serialize_entry("id", &id)?;
+        }
+        for (member, said) in [("who", &*self.sender.who), ("address", &*self.sender.address)] {
+            if !said.is_empty() {
+                map.serialize_entry(member, said)?;
+            }
         }
         map.serialize_entry("command", row.json.unwrap_or_else(|| self.command.word()))?;
         for (argument, given) in row.arguments.iter().zip(given) {
@@ -242,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_lines_are_those_that_programs_know() {
-        let line = |command| Request { id: Some(7), command }.to_line();
+        let line = |command| Request::new(Some(7), command).to_line();
         assert_eq!(line(Command::List), "{\"id\":7,\"command\":\"list\"}\n");
         assert_eq!(line(Command::Show(crate::View::Exits)), "{\"id\":7,\"command\":\"counters\"}\n");
         assert_eq!(
@@ -254,9 +273,24 @@ mod tests {
             "{\"id\":7,\"command\":\"input\",\"guest\":\"a\",\"port\":\"p\",\"text\":\"\\n\"}\n"
         );
         assert_eq!(
-            Request { id: None, command: Command::Attach { raw: true, guest: "a".into() } }.to_line(),
+            Request::new(None, Command::Attach { raw: true, guest: "a".into() }).to_line(),
             "{\"command\":\"attach\",\"guest\":\"a\"}\n"
         );
+    }
+
+    #[test]
+    fn a_request_has_its_sender_and_a_sender_is_no_argument() {
+        let read = |line: &str| Request::from_line(line);
+        let sent = read(r#"{"command":"stop","guest":"a","who":"anna","address":"10.0.0.5"}"#).unwrap();
+        assert_eq!((&*sent.sender.who, &*sent.sender.address), ("anna", "10.0.0.5"));
+        assert_eq!(sent.command, Command::Stop("a".into()));
+        assert!(read(r#"{"command":"list","who":null,"address":""}"#).unwrap().sender.is_empty());
+        assert!(json_error(r#"{"command":"list","who":7}"#).contains("`who` is 7; expected a text"));
+        assert!(json_error(r#"{"command":"list","who":"a","who":"b"}"#).contains("`who` is there twice"));
+        let login = read(r#"{"command":"notice","what":"login"}"#).unwrap().command;
+        assert_eq!(login, Command::Notice { what: crate::Notice::Login, line: String::new(), why: String::new() });
+        assert!(json_error(r#"{"command":"notice","what":"logn"}"#).contains("did you mean `login`"));
+        assert_eq!(login.check(&crate::Caller::cable(crate::Way::Com2, crate::Permissions::NONE)), Ok(()));
     }
 
     #[test]
@@ -293,10 +327,13 @@ mod tests {
                 Command::Start(guest.clone()),
                 Command::Input { guest: guest.clone(), text: text.clone() },
                 Command::Port { guest: guest.clone(), port: port.clone(), open: true },
-                Command::PortInput { guest: guest.clone(), port, text },
+                Command::PortInput { guest: guest.clone(), port, text: text.clone() },
+                Command::Notice { what: crate::Notice::Refused, line: text.clone(), why: text.clone() },
+                Command::Set { guest: guest.clone(), key: crate::SettingKey::Restart, value: text.clone() },
                 Command::List,
             ] {
-                let request = Request { id, command };
+                let sender = Sender::new(&guest, "10.0.0.5");
+                let request = Request { id, sender, command };
                 prop_assert_eq!(Request::from_line(&request.to_line()), Ok(request));
             }
         }

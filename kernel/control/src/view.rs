@@ -21,5 +21,7 @@ words! {
         Memory = "memory";
         /// Who changed what.
         Audit = "audit";
+        /// The configuration that runs.
+        Config = "config";
     }
 }

@@ -58,6 +58,9 @@ pub enum Command<K> {
         /// The slot.
         slot: usize,
     },
+    /// Change the weight of a guest, also for its devices' queues that are not visited now. The reply is [`Reply::Reweighed`], whether
+    /// the guest has a device or not.
+    Reweigh(GuestWeight),
 }
 
 impl<K> Command<K> {
@@ -65,7 +68,7 @@ impl<K> Command<K> {
     #[must_use]
     pub const fn again(&self) -> Option<Self> {
         match *self {
-            Self::Attach(_) => None,
+            Self::Attach(_) | Self::Reweigh(_) => None,
             Self::Detach { slot } => Some(Self::Detach { slot }),
             Self::Drain { slot } => Some(Self::Drain { slot }),
         }
@@ -92,6 +95,8 @@ pub enum Reply {
     Vacant,
     /// The saved state is refused.
     BadState(BadState),
+    /// The guest's weight is changed.
+    Reweighed,
 }
 
 /// The state that one engine shares with the control core.

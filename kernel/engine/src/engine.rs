@@ -278,6 +278,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             }
             Command::Detach { slot } => self.start_detaching(slot, false),
             Command::Drain { slot } => self.start_detaching(slot, true),
+            Command::Reweigh(share) => {
+                self.schedule.reweigh(share);
+                let of_guest = self.scheduled.iter_mut().filter(|(_, known)| known.guest == share.guest);
+                of_guest.for_each(|(_, known)| *known = share);
+                self.control.answer(Reply::Reweighed);
+            }
         }
     }
 

@@ -28,6 +28,20 @@ impl<C, R> Asks<C, R> {
         self.waiting.push_back((slot, command));
     }
 
+    /// Asks about something that is no slot, and whose answer nobody takes ([`Asks::forget`]). It takes the place of an older question
+    /// about the same that the engine does not have yet.
+    pub fn ask_anew(&mut self, about: usize, command: C) {
+        match self.waiting.iter_mut().find(|(slot, _)| *slot == about) {
+            Some((_, waiting)) => *waiting = command,
+            None => self.waiting.push_back((about, command)),
+        }
+    }
+
+    /// Forgets the answers about what is no slot: `first` and above.
+    pub fn forget(&mut self, first: usize) {
+        self.answers.retain(|(about, _)| *about < first);
+    }
+
     /// Takes the engine's answer if there is one, and gives it the next command. `reply` returns the reply to the last
     /// command. `submit` gives the engine a command, and returns it if the engine does not take it now.
     pub fn step(&mut self, reply: impl FnOnce() -> Option<R>, submit: impl FnOnce(C) -> Result<(), C>) {
@@ -108,6 +122,23 @@ mod tests {
         engine.borrow_mut().turn();
         step(&mut asks, &engine);
         assert_eq!((asks.take(1), engine.borrow().command), (Some("one"), Some("two")));
+    }
+
+    #[test]
+    fn of_several_questions_about_the_same_the_last_one_is_asked_and_its_answer_forgotten() {
+        let (mut asks, engine) = (Asks::new(8), RefCell::new(Engine::default()));
+        asks.ask_anew(9, "first");
+        step(&mut asks, &engine);
+        asks.ask_anew(9, "second");
+        asks.ask_anew(9, "third");
+        asks.ask(1, "one");
+        assert_eq!(asks.waiting, [(9, "third"), (1, "one")], "the engine has the first");
+        for _ in 0..4 {
+            engine.borrow_mut().turn();
+            step(&mut asks, &engine);
+        }
+        asks.forget(8);
+        assert_eq!((asks.take(9), asks.take(1)), (None, Some("one")));
     }
 
     #[test]

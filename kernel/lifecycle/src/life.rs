@@ -99,6 +99,11 @@ impl Life {
         }
     }
 
+    /// Changes `restart`: what follows the next end of a life. A start that it waits for already is not taken back.
+    pub const fn set_always(&mut self, always: bool) {
+        self.always = always;
+    }
+
     /// Returns the next action, or `None` if there is none now.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()

@@ -21,7 +21,7 @@ use crate::{
 use ::control::{NoMemory, Utilisation};
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
-use config::Scheduling;
+use config::{MAX_GUESTS, Scheduling};
 use engine::{
     control::{Attachment, Command, Control, Reply},
     engine::Engine as Loop,
@@ -83,6 +83,8 @@ pub enum Answer {
     Detached(bool),
     /// It still has requests of the device. Ask again.
     Held,
+    /// A guest's weight is changed. It is about no device.
+    Reweighed,
 }
 
 /// An engine, as the control core sees it.
@@ -119,7 +121,7 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
-            asks: Mutex::new(Asks::new(MAX_SLOTS)),
+            asks: Mutex::new(Asks::new(MAX_SLOTS.saturating_add(MAX_GUESTS))),
             observer: Watcher::new(setup.core.map_or(0, |core| core.index)),
             targets: Targets::new(),
             console_bell: Bell::new(),
@@ -222,9 +224,14 @@ impl Engine {
                 Reply::Detached(_) => Answer::Detached(true),
                 Reply::Vacant => Answer::Detached(false),
                 Reply::Detaching => Answer::Held,
+                Reply::Reweighed => Answer::Reweighed,
             })
         };
-        self.asks.lock().step(reply, |command| self.control.submit(command));
+        {
+            let mut asks = self.asks.lock();
+            asks.step(reply, |command| self.control.submit(command));
+            asks.forget(MAX_SLOTS);
+        }
         let counters = &self.control.counters;
         let cycles = || (counters.busy_cycles.get(), counters.idle_cycles.get());
         self.utilisation.lock().tick(time::tsc(), cycles);
@@ -262,9 +269,14 @@ impl Engine {
             Answer::Attached => self.targets.watch(slot),
             // The engine has no device there.
             Answer::NotAttached(_) | Answer::Detached(_) => self.targets.remove(slot),
-            Answer::Held => {}
+            Answer::Held | Answer::Reweighed => {}
         }
         Some(answer)
+    }
+
+    /// Has it change the weight of a guest. What it is asked later it does later.
+    pub fn reweigh(&self, share: GuestWeight) {
+        self.asks.lock().ask_anew(MAX_SLOTS.saturating_add(share.guest), Command::Reweigh(share));
     }
 
     /// Makes it look at the console device of a slot.

@@ -17,14 +17,14 @@ use super::{
 use crate::{
     arch::time,
     cores::Core,
-    engines::Answer,
+    engines::{self, Answer},
     firmware,
     heap::{self, For},
     maps::{AtWork, While},
     modules, virt,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
-use config::{Completion, Restart, is_reserved_port};
+use config::{Completion, Restart, Setting, is_reserved_port};
 use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
 use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
@@ -184,6 +184,22 @@ impl Guest {
     /// sidecore is about to end.
     pub fn restart(&mut self) -> Result<(), Refused> {
         self.command(Life::restart)
+    }
+
+    /// Changes a value of its configuration, also for its later lives.
+    ///
+    /// # Errors
+    /// It is not for this guest.
+    pub fn set(&mut self, setting: Setting, managed: Option<&String>) -> Result<(), Text> {
+        setting.apply(&mut self.config, managed)?;
+        match setting {
+            Setting::Weight(weight) => {
+                let share = GuestWeight { guest: self.number, weight };
+                engines::all().iter().for_each(|engine| engine.reweigh(share));
+            }
+            Setting::Restart(restart) => self.life.set_always(restart == Restart::Always),
+        }
+        Ok(())
     }
 
     /// Stops it as [`Guest::stop`] does. It is never started again.
@@ -353,6 +369,7 @@ impl Guest {
                 Some(Answer::Attached) => states.attached(index),
                 Some(Answer::NotAttached(why)) => states.not_attached(index, device.refusal(why)),
                 Some(Answer::Held) => states.held(index),
+                Some(Answer::Reweighed) => {}
                 Some(Answer::Detached(had)) => {
                     if !had {
                         log::error!("guest {}: its engine did not have its {}", config.name, device.name());

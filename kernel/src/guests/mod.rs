@@ -31,7 +31,7 @@ use crate::{
     mem, virt,
 };
 use alloc::vec::Vec;
-use config::{Config, Plan};
+use config::{Config, Plan, Setting};
 use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
@@ -175,6 +175,20 @@ impl Guests {
     /// No such guest or port, or it does not take all the bytes now. Then it gets none.
     pub fn port_input(&mut self, name: &str, port: &str, bytes: &[u8]) -> Result<(), Text> {
         self.named(name)?.port_input(port, bytes)
+    }
+
+    /// Changes a value of a guest's configuration. `config`: the one that `show config` shows.
+    ///
+    /// # Errors
+    /// No such guest, or the value is not for it.
+    pub fn set(&mut self, name: &str, setting: Setting, config: &mut Config) -> Result<(), Text> {
+        let number = self.find(name)?;
+        let managed = config.management.as_ref().map(|management| &management.guest);
+        let (Some(guest), Some(shown)) = (self.guests.get_mut(number), config.guests.get_mut(number)) else {
+            return Err("no such guest".into());
+        };
+        guest.set(setting, managed)?;
+        setting.apply(shown, managed)
     }
 
     fn named(&mut self, name: &str) -> Result<&mut Guest, Text> {

@@ -302,7 +302,7 @@ impl World {
         for _ in 0..COMMANDS {
             let Some(request) = self.next(&mut budget, piece.max(1)) else { break };
             let (id, error) = match request {
-                Ok(Request { id, command }) => (id, matches!(command, Command::Stop(_)).then(|| "no".to_owned())),
+                Ok(Request { id, command, .. }) => (id, matches!(command, Command::Stop(_)).then(|| "no".to_owned())),
                 Err(refused) => (refused.id, Some(refused.error.into_owned())),
             };
             match input.byte() {

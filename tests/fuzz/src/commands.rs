@@ -2,7 +2,7 @@
 //! the operator's terminal. Lines are cut as they are here, a request that is read is the same when it is written and read again,
 //! and nothing passes the filter but text, colours and movement within the line.
 
-use control::{Action, Command, LineReader, MAX_LINE, Request, Shell, TerminalFilter};
+use control::{Action, Command, LineReader, MAX_LINE, Notice, Request, Sender, Shell, TerminalFilter};
 
 use crate::input::Input;
 use crate::planted::planted;
@@ -10,13 +10,15 @@ use crate::planted::planted;
 /// Most characters of a line that is typed.
 const TYPED: usize = 200;
 /// Pieces of lines.
-const PIECES: [&[u8]; 35] = [
+const PIECES: [&[u8]; 37] = [
     b"{\"command\":\"",
     b"\"",
     b",",
     b":",
     b"}",
     b"\"id\":",
+    b"\"who\":\"",
+    b"\"address\":\"",
     b"\"guest\":\"",
     b"\"text\":\"",
     b"\"port\":\"",
@@ -93,7 +95,7 @@ fn lines(text: &[u8]) {
     for line in lines.into_iter().flatten() {
         // Not every line is a request, and few random ones are: each line is a text, too.
         let (guest, text, port) = (line.clone(), line.clone(), line.clone());
-        let command = match line.len() % 12 {
+        let command = match line.len() % 13 {
             0 => Command::List,
             1 => Command::Start(guest),
             2 => Command::Stop(guest),
@@ -102,10 +104,12 @@ fn lines(text: &[u8]) {
             5 => Command::PortInput { guest, port, text },
             6 => Command::Port { guest, port, open: text.len() % 24 < 12 },
             7 => Command::Watch(text.len() % 24 < 12),
-            8 => [Command::Report, Command::Version, Command::Shutdown, Command::Reboot][line.len() / 12 % 4].clone(),
+            8 => [Command::Report, Command::Version, Command::Shutdown, Command::Reboot][line.len() / 13 % 4].clone(),
+            9 => Command::Notice { what: Notice::ALL[line.len() / 13 % 3], line: guest, why: text },
             _ => Command::Input { guest, text },
         };
-        let line_of = Request { id: Some(line.len() as u64), command };
+        let sender = if line.len().is_multiple_of(2) { Sender::new(&line, &line) } else { Sender::default() };
+        let line_of = Request { id: Some(line.len() as u64), sender, command };
         for request in Request::from_line(&line).ok().into_iter().chain([line_of]) {
             let mut written = request.to_line();
             if planted() {

@@ -1,6 +1,6 @@
 //! `sidecore.toml`, put together from pieces of good files, from any values and from any bytes, on machines of all kinds. Each mistake
 //! has a place in the file. What is left of the configuration keeps the limits, its guests have memory and the modules they name,
-//! and the plan gives no core, and no thread of a core, to two users.
+//! and the plan gives no core, and no thread of a core, to two users. What is shown of it is read as the same configuration.
 
 use config::{
     Completion, Config, ControllerKind, Extent, FoundController, FoundFunction, FoundNamespace, Guest, GuestDevice,
@@ -525,6 +525,16 @@ fn check_numbers(config: &Config) {
     }
 }
 
+/// What is shown of a configuration is read as the same one.
+fn check_shown(config: &Config) {
+    let shown = config::Shown(config).to_string();
+    if shown.len() > config::MAX_FILE {
+        return;
+    }
+    let again = config::parse(&config.file, &shown).config;
+    assert_eq!(again.written(), config.clone().written(), "{shown}");
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -547,6 +557,7 @@ pub fn run(bytes: &[u8]) {
         config.guests.len() <= MAX_GUESTS && config.engines.len() <= MAX_ENGINES && config.uplinks.len() <= MAX_UPLINKS
     );
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
+    check_shown(&config);
 
     let found = if input.byte().is_multiple_of(4) { Vec::new() } else { disks(input.flag()) };
     let refused = input.byte();
@@ -597,6 +608,7 @@ pub fn run(bytes: &[u8]) {
         plan.spare.push(plan.control);
     }
     check_plan(&plan, &config, &topology);
+    check_shown(&config);
     assert_eq!(plan.control_is_engine(), plan.engines.contains(&plan.control));
     let (mut default, said) = config::default_config(&topology, modules);
     assert!(!said.is_empty() && default.guests.len() <= MAX_GUESTS);

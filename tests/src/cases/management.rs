@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use ::trace::Kind;
 use anyhow::{Context as _, Result, bail, ensure};
-use control::{Command, Counters, Event, GuestState, TraceStep};
+use config::Completion;
+use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep};
 use serde_json::Value;
 
 use crate::boot::{Boot, alone};
@@ -35,7 +36,7 @@ const BEATS: u64 = 10;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, a key with few rights; then the management guest attacks, and dies";
+    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, keys with few rights or for one guest, who did what in the audit, what runs as a file; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
@@ -87,11 +88,11 @@ impl Operator<'_, '_> {
 
     /// Logs in with a key and gives a command. Waits until it ends.
     fn ssh(&mut self, key: &str, command: &str) -> Result<Output> {
-        self.begin_ssh(key, command)?.end(LOGIN)
+        self.begin_ssh(key, command, "")?.end(LOGIN)
     }
 
-    /// Logs in with a key and gives a command.
-    fn begin_ssh(&mut self, key: &str, command: &str) -> Result<Login> {
+    /// Logs in with a key, gives a command, and a short input.
+    fn begin_ssh(&mut self, key: &str, command: &str, input: &str) -> Result<Login> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
         ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
@@ -99,7 +100,8 @@ impl Operator<'_, '_> {
             .arg("-o")
             .arg(format!("UserKnownHostsFile={}", known.display()));
         ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
-        let mut child = ssh.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        child.stdin.take().context("no input")?.write_all(input.as_bytes())?;
         let mut out = child.stdout.take().context("no output")?;
         // It has to be read while the process runs: the counters are longer than a pipe.
         let reader = thread::spawn(move || {
@@ -107,6 +109,12 @@ impl Operator<'_, '_> {
             out.read_to_end(&mut bytes).map(|_| bytes)
         });
         Ok(Login { command: command.to_owned(), running: Running(child), reader })
+    }
+
+    /// Logs in with a key and gives lines of JSON. Returns the answers.
+    fn pipes(&mut self, key: &str, lines: &str) -> Result<String> {
+        let output = self.begin_ssh(key, "sidecore-agent pipe", lines)?.end(LOGIN)?;
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// The same, for a command that is carried out. Returns what it says.
@@ -205,13 +213,12 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let place = std::env::temp_dir().join(format!("sidecore-management-{}", std::process::id()));
     fs::create_dir_all(&place)?;
     let mut operator = Operator { context, folder: Folder(place), ssh: free_port()?, metrics: free_port()? };
-    let (alice, viewer, stranger) =
-        (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("stranger")?);
-    ensure!(stranger != viewer);
+    let (alice, viewer, bound) = (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("bound")?);
+    ensure!(operator.new_key("stranger")? != viewer);
     let host = operator.new_key("host")?;
     let host_key = fs::read_to_string(operator.path("host"))?;
     fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}", operator.ssh))?;
-    let setup = setup(format!("{alice}view {viewer}"), host_key, operator.ssh, operator.metrics);
+    let setup = setup(format!("{alice}view {viewer}guests=a {bound}"), host_key, operator.ssh, operator.metrics);
     let mut session = operator.context.boot(&setup)?;
     session.all_obey(["a", "b"])?;
     session.wait("the management guest to be ready", seconds(240), |event| match event {
@@ -219,6 +226,9 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         _ => None,
     })?;
     log_in(&mut operator, &mut session)?;
+    read_audit(&mut operator)?;
+    read_config(&mut operator, &mut session, &setup)?;
+    change(&mut operator, &mut session)?;
     read_metrics(&mut operator)?;
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
@@ -247,9 +257,85 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     ensure!(operator.fails("viewer", "trace save", 4)?.contains("needs the permission `profile`"));
     ensure!(operator.fails("alice", "attach a", 1)?.contains("needs the permission `console`"));
     operator.fails("stranger", "list", 255)?;
-    ensure!(session.guest("a")?.state == GuestState::Running, "nobody was to stop a");
+    // A key for one guest.
+    let seen = operator.says("bound", "list")?;
+    ensure!(seen.lines().skip(1).all(|line| line.starts_with("a ")) && seen.contains("running"), "{seen}");
+    ensure!(operator.fails("bound", "attach b", 4)?.contains("of guest `b` is not for this key, which is bound to: a"));
+    let forged = "{\"command\":\"list\",\"command\":\"kill\",\"guest\":\"b\",\"id\":7}\n";
+    let answer = operator.pipes("bound", forged)?;
+    ensure!(answer.contains("`command` is there twice"), "{answer}");
+    let mut running = |name| session.guest(name).map(|guest| guest.state == GuestState::Running);
+    ensure!(running("a")? && running("b")?, "nobody was to stop a and b");
+    Ok(())
+}
 
-    // What is allowed is done.
+/// The hypervisor's audit knows who has logged in, what the agent has refused, and who has given which command.
+fn read_audit(operator: &mut Operator<'_, '_>) -> Result<()> {
+    let json = operator.says("alice", "show audit --json")?;
+    let Ok(Event::Audit { records, .. }) = Event::from_line(&json) else { bail!("no audit: {json}") };
+    for (who, command, outcome, reported) in [
+        ("alice", "login", Outcome::Done, true),
+        ("alice", "logout", Outcome::Done, true),
+        ("viewer", "stop a", Outcome::Refused, true),
+        ("bound", "login", Outcome::Done, true),
+        ("bound", "attach b", Outcome::Refused, true),
+        // These have reached the hypervisor.
+        ("alice", "stop nobody", Outcome::Failed, false),
+        ("alice", "input a", Outcome::Refused, false),
+    ] {
+        let found = records.iter().any(|record| {
+            (&*record.who, &*record.address) == (who, HOST_ADDRESS)
+                && (&*record.command, record.outcome, record.reported) == (command, outcome, reported)
+        });
+        ensure!(found, "no record of `{command}` by {who} at {HOST_ADDRESS}: {json}");
+    }
+    ensure!(records.iter().all(|record| record.who != "stranger"), "sshd has refused that key: {json}");
+    let shown = operator.says("alice", "show audit")?;
+    let line = format!("channel, the agent reports (bound, {HOST_ADDRESS}): attach b:");
+    ensure!(shown.contains(&line), "{shown}");
+    Ok(())
+}
+
+/// `show config` gives a file that says the same as the one that was booted.
+fn read_config(operator: &mut Operator<'_, '_>, session: &mut Session, setup: &Setup) -> Result<()> {
+    let shown = operator.says("alice", "show config")?;
+    ensure!(shown.contains("outlives a reboot"), "{shown}");
+    let written = setup.modules.iter().find_map(|module| match &module.content {
+        Content::Text(text) => Some(text),
+        _ => None,
+    });
+    let read = |text: &str| {
+        let parsed = config::parse("sidecore.toml", text);
+        ensure!(parsed.mistakes.is_empty(), "{:?} in:\n{text}", parsed.mistakes);
+        let mut config = parsed.config.written();
+        // The hypervisor has chosen these.
+        config.guests.iter_mut().for_each(|guest| guest.completion = Completion::Auto);
+        Ok(config)
+    };
+    let (runs, mut booted) = (read(&shown)?, read(written.context("no configuration")?)?);
+    ensure!(runs == booted, "{runs:#?}\nruns, and was booted:\n{booted:#?}");
+
+    // What is changed while it runs is in the next one, on COM2 and COM1 too.
+    let weight = |value: &str| Command::Set { guest: "b".to_owned(), key: SettingKey::Weight, value: value.to_owned() };
+    operator.says("alice", "set b weight 3")?;
+    ensure!(operator.fails("alice", "set b weight 17", 1)?.contains("expected a weight from 1 to 16"));
+    ensure!(operator.fails("bound", "set b weight 4", 4)?.contains("bound to: a"));
+    let changed = booted.guests.iter_mut().find(|guest| guest.name == "b").context("no guest b")?;
+    changed.weight = 3;
+    let sent = session.send(Command::Config)?;
+    let text = session.wait("the configuration on COM2", seconds(30), |event| match event {
+        Event::Config { id, text } if *id == Some(sent) => Some(text.clone()),
+        _ => None,
+    })?;
+    ensure!(read(&text)? == booted, "{text}\nruns");
+    session.ask(weight("1"), seconds(20))?;
+    let shown = session.type_until("show config\r", "[[guest.entropy]]", seconds(30))?;
+    ensure!(shown.contains("[management]") && !shown.contains("weight"), "{shown}");
+    operator.context.figures.exactly("guests in the configuration that was fetched", runs.guests.len(), 3)
+}
+
+/// What is allowed is done.
+fn change(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     operator.says("alice", "stop a")?;
     session.state("a", GuestState::Stopped, seconds(120))?;
     fetch_trace(operator, session)?;
@@ -259,7 +345,7 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
 
 /// A whole life of a, with pings of b, is traced and fetched by ssh. a is down when its counters are read, before and after.
 fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
-    let saving = operator.begin_ssh("alice", "trace save exits")?;
+    let saving = operator.begin_ssh("alice", "trace save exits", "")?;
     let deadline = Instant::now() + LOGIN;
     while !operator.says("alice", "trace show")?.contains("records are being sent") {
         ensure!(Instant::now() < deadline, "`trace save` does not begin");

@@ -1,7 +1,7 @@
 //! `serve`: owns the port, and shares it among clients of a unix socket.
 //!
 //! Each line of a client is a command. The broker gives it an `id` of its own, and gives the answer to that client, with the
-//! client's `id`. A client has one command at a time on the port, so that none keeps the others waiting with many. Lines without
+//! client's `id`, and with who the client is, if its first line has said that. A client has one command at a time on the port, so that none keeps the others waiting with many. Lines without
 //! an `id` are events; they go to the clients that asked for them. Nothing waits for a client: a client that does not read loses
 //! events, and is disconnected when it does not take an answer.
 
@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use control::{Event, MAX_LINE};
+use control::{Event, MAX_ADDRESS, MAX_LINE, MAX_WHO, Sender};
 use serde_json::{Map, Value};
 
 use crate::lines::{MAX_EVENT, read_line};
@@ -32,8 +32,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 const CLIENT_TIME: Duration = Duration::from_secs(30);
 /// Time until the port is read again, when the hypervisor has it closed.
 const REOPEN: Duration = Duration::from_millis(100);
-/// Bytes that a command may grow by when it gets another `id`.
-const ID_BYTES: usize = 40;
+/// Bytes that a command may grow by when it gets another `id`, and who has sent it.
+const OWN_BYTES: usize = 40 + MAX_WHO + MAX_ADDRESS + "\"who\":\"\",\"address\":\"\",".len();
 
 /// The state of the clients and their commands.
 #[derive(Default)]
@@ -253,7 +253,9 @@ fn read_client(
     shared: &Shared,
     commands: &SyncSender<String>,
 ) -> io::Result<()> {
-    while let Some(line) = read_line(&mut from, MAX_LINE - ID_BYTES)? {
+    let (mut sender, mut is_first) = (Sender::default(), true);
+    while let Some(line) = read_line(&mut from, MAX_LINE - OWN_BYTES)? {
+        let introduces = std::mem::take(&mut is_first);
         let refuse = |id, why: &str| shared.state().give(number, refusal(id, why), true);
         let Some(line) = line else {
             refuse(None, "the line is too long");
@@ -273,10 +275,14 @@ fn read_client(
                 continue;
             }
         };
-        if let Some(events) = members.get("events").and_then(Value::as_bool).filter(|_| members.len() == 1) {
-            // Not a command: what the client wants of the broker.
+        if let Some(events) = members.get("events").and_then(Value::as_bool).filter(|_| is_introduction(&members)) {
+            // Not a command: what the client wants of the broker, and who it is. It says that once.
             if let Some(client) = shared.state().clients.get_mut(&number) {
                 client.events = events;
+            }
+            if introduces {
+                let text = |name| members.get(name).and_then(Value::as_str).unwrap_or_default();
+                sender = Sender::new(text("who"), text("address"));
             }
             continue;
         }
@@ -295,12 +301,23 @@ fn read_client(
             own
         };
         set_id(&mut members, Some(own));
+        for (name, said) in [("who", &*sender.who), ("address", &*sender.address)] {
+            members.remove(name);
+            if !said.is_empty() {
+                members.insert(name.into(), said.into());
+            }
+        }
         if commands.send(to_line(&members)).is_err() {
             return Ok(());
         }
         wait_for_answer(own, number, id, shared);
     }
     Ok(())
+}
+
+/// Whether a line is about the client itself.
+fn is_introduction(members: &Map<String, Value>) -> bool {
+    members.keys().all(|name| matches!(name.as_str(), "events" | "who" | "address"))
 }
 
 /// Waits until a command is answered. After [`ANSWER_TIME`] the client is told that there is no answer.
@@ -324,10 +341,11 @@ pub(crate) mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use control::{Command, Counters, Permissions, Request, Way};
+    use control::{Command, Counters, Notice, Permissions, Request, Way};
 
     use super::*;
-    use crate::client::Client;
+    use crate::client::{Broker, Client};
+    use crate::key::Key;
     use crate::shell::{Exit, Shell};
 
     /// A hypervisor that answers what `answer` says, and a broker at its port. Returns the broker's socket.
@@ -465,14 +483,63 @@ pub(crate) mod tests {
     }
 
     fn run(socket: &Path, allowed: Permissions, line: &str) -> (Exit, String, String) {
-        let shell = Shell {
-            socket,
-            trace_port: Path::new("/nonexistent"),
-            caller: control::Caller::named(Way::Channel, "key", allowed),
-        };
+        run_as(socket, &Key::new("anna", "10.0.0.5", allowed, None), line)
+    }
+
+    fn run_as(socket: &Path, key: &Key, line: &str) -> (Exit, String, String) {
+        let broker = Broker { socket: socket.into(), sender: key.sender() };
+        let shell = Shell { broker: &broker, trace_port: Path::new("/nonexistent"), key };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
         let exit = shell.run(line, false, &mut out, &mut errors);
         (exit, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
+    }
+
+    #[test]
+    fn a_command_has_who_the_client_s_first_line_says() {
+        let (sent, got) = std::sync::mpsc::channel();
+        let socket = machine(move |request| {
+            sent.send(request.sender.clone()).unwrap();
+            vec![done(request)]
+        });
+        let next = |line: &str| {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(line.as_bytes()).unwrap();
+            let sender = got.recv_timeout(Duration::from_secs(30)).unwrap();
+            (sender.who.to_string(), sender.address.to_string())
+        };
+        let said = |who: &str, address: &str| (who.to_owned(), address.to_owned());
+        let list = r#"{"command":"list","who":"forged","address":"x"}"#;
+        let anna = r#"{"events":false,"who":"anna","address":"10.0.0.5"}"#;
+        assert_eq!(next(&format!("{list}\n")), said("", ""), "a command does not say it");
+        assert_eq!(next(&format!("{anna}\n{list}\n")), said("anna", "10.0.0.5"));
+        let root = r#"{"events":true,"who":"root"}"#;
+        assert_eq!(next(&format!("{anna}\n{root}\n{list}\n")), said("anna", "10.0.0.5"), "it is said once");
+        assert_eq!(next(&format!("nonsense\n{root}\n{list}\n")), said("", ""), "and first");
+        let long = format!(r#"{{"events":false,"who":"{0}","address":"{0}"}}"#, "\"w".repeat(200).replace('"', "\\\""));
+        let text = "y".repeat(MAX_LINE - OWN_BYTES - 50);
+        let input = format!(r#"{{"command":"input","guest":"a","text":"{text}"}}"#);
+        assert_eq!(next(&format!("{long}\n{input}\n")), said(&"w".repeat(MAX_WHO), &"w".repeat(MAX_ADDRESS)));
+    }
+
+    #[test]
+    fn what_the_agent_refuses_is_reported_with_the_key_s_name() {
+        let (sent, got) = std::sync::mpsc::channel();
+        let socket = machine(move |request| {
+            sent.send((request.sender.clone(), request.command.clone())).unwrap();
+            vec![done(request)]
+        });
+        let bound = Key::new("anna", "10.0.0.5", Permissions::all(), Some(vec!["a".into()]));
+        let (exit, _, errors) = run_as(&socket, &bound, "attach b");
+        assert!(exit == Exit::Forbidden && errors.contains("which is bound to: a"), "{errors}");
+        let (sender, command) = got.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert_eq!((&*sender.who, &*sender.address), ("anna", "10.0.0.5"));
+        assert!(
+            matches!(&command, Command::Notice { what: Notice::Refused, line, why } if line == "attach b" && why.contains("guest `b`")),
+            "{command:?}"
+        );
+        assert_eq!(run_as(&socket, &bound, "stop a").0, Exit::Done);
+        assert_eq!(got.recv_timeout(Duration::from_secs(30)).unwrap().1, Command::Stop("a".into()));
+        assert!(got.try_recv().is_err(), "what is done needs no report");
     }
 
     #[test]
@@ -485,6 +552,7 @@ pub(crate) mod tests {
                 Command::Show(_) => {
                     Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }).to_line().unwrap()
                 }
+                Command::Config => Event::Config { id: request.id, text: "# what runs\n".into() }.to_line().unwrap(),
                 Command::Audit => Event::Audit { id: request.id, records: audit.copy().unwrap() }.to_line().unwrap(),
                 Command::Kill(_) => Event::refused(request.id, "no guest `x`".into()).to_line().unwrap(),
                 _ => done(request),
@@ -495,6 +563,7 @@ pub(crate) mod tests {
         assert!(matches!(Event::from_line(&out), Ok(Event::Counters(_))), "{exit:?} {out} {errors}");
         let (exit, out, errors) = run(&socket, all, "show audit");
         assert_eq!((exit, out.as_str(), errors.as_str()), (Exit::Done, "1970-01-01 00:00:00 COM2: kill a: done\n", ""));
+        assert_eq!(run(&socket, all, "show config"), (Exit::Done, "# what runs\n".into(), String::new()));
         assert_eq!(run(&socket, all, "stop a"), (Exit::Done, String::new(), String::new()));
         assert_eq!(run(&socket, all, "kill x"), (Exit::Refused, String::new(), "no guest `x`\n".into()));
         let (exit, _, errors) = run(&socket, all, "lst");

@@ -2,15 +2,61 @@
 
 use std::io::{self, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use control::{Command, Counters, Event, Request, TraceState};
+use control::{Command, Counters, Event, Notice, Request, Sender, TraceState};
+use serde_json::json;
 
 use crate::lines::{MAX_EVENT, read_line};
 
 /// Time for an answer: a little more than the broker's.
 const ANSWER_TIME: Duration = Duration::from_secs(35);
+
+/// Time for the hypervisor to note a report. Whoever logs in waits for it.
+const REPORT_TIME: Duration = Duration::from_secs(5);
+
+/// The broker, as somebody reaches it.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Who it is that asks there.
+    pub sender: Sender,
+}
+
+impl Broker {
+    /// Connects. `events`: events are to come too.
+    ///
+    /// # Errors
+    /// The broker is not there.
+    pub fn connect(&self, events: bool) -> Result<Client, Failed> {
+        let mut client = Client::connect(&self.socket, false)?;
+        client.stream.get_mut().write_all(self.introduction(events).as_bytes())?;
+        Ok(client)
+    }
+
+    /// The first line of a client: who it is, and whether it wants events.
+    #[must_use]
+    pub fn introduction(&self, events: bool) -> String {
+        let Sender { who, address } = &self.sender;
+        format!("{}\n", json!({ "events": events, "who": who.as_str(), "address": address.as_str() }))
+    }
+
+    /// Reports something of the key to the hypervisor's audit. `line` and `why`: the command that was refused, and why. If the
+    /// hypervisor does not answer, or reports come too fast, there is no record.
+    pub fn report(&self, what: Notice, line: &str, why: &str) {
+        let Ok(mut client) = self.connect(false) else { return };
+        if client.stream.get_ref().set_read_timeout(Some(REPORT_TIME)).is_ok() {
+            let _ = client.ask(Command::Notice { what, line: beginning(line), why: beginning(why) });
+        }
+    }
+}
+
+/// As much of a text as the audit may keep of it, so that the line is not too long.
+fn beginning(text: &str) -> String {
+    text.chars().take(80).collect()
+}
 
 /// A connection with the broker.
 pub struct Client {
@@ -46,7 +92,7 @@ impl From<io::Error> for Failed {
 }
 
 impl Client {
-    /// Connects with the broker. `events`: events are to come too.
+    /// Connects with the broker, and does not say who it is. `events`: events are to come too.
     ///
     /// # Errors
     /// The broker is not there.
@@ -67,7 +113,7 @@ impl Client {
     /// It was refused, or there is no answer.
     pub fn ask(&mut self, command: Command) -> Result<(Event, Vec<Event>), Failed> {
         self.last += 1;
-        let line = Request { id: Some(self.last), command }.to_line();
+        let line = Request::new(Some(self.last), command).to_line();
         self.stream.get_mut().write_all(line.as_bytes())?;
         let mut events = Vec::new();
         loop {
@@ -77,6 +123,7 @@ impl Client {
                 Event::Reply { id: None, ok: false, .. } => true,
                 Event::Reply { id, .. }
                 | Event::Audit { id, .. }
+                | Event::Config { id, .. }
                 | Event::TraceState(TraceState { id, .. })
                 | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
                 _ => false,

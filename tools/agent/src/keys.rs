@@ -1,13 +1,14 @@
 //! `keys`: makes OpenSSH's `authorized_keys` of the operator's list of keys.
 //!
-//! A line of the list is a public key as `ssh-keygen` writes it. Before it there may be the permissions of its owner, with commas:
+//! A line of the list is a public key as `ssh-keygen` writes it. Before it there may be the permissions of its owner, with commas, and the
+//! guests that it is bound to:
 //!
 //! ```text
 //! ssh-ed25519 AAAAC3Nz... alice
-//! view,console ssh-ed25519 AAAAC3Nz... bob
+//! view,console guests=web,mail ssh-ed25519 AAAAC3Nz... bob
 //! ```
 //!
-//! A key without permissions has all of them. Each key gets the agent's shell as its forced command, and nothing else: no
+//! A key without permissions has all of them, and one without guests is for all guests and the machine. Each key gets the agent's shell as its forced command, and nothing else: no
 //! forwarding, no other program. So a line that is not understood gives no key at all.
 
 use control::Permissions;
@@ -39,23 +40,64 @@ pub fn authorized(list: &str, program: &str) -> (String, Vec<String>) {
             continue;
         }
         match key(line) {
-            Ok((allowed, kind, key, name)) => file.push_str(&format!(
-                "restrict,pty,command=\"{program} shell --allow {allowed} --key {name}\" {kind} {key} {name}\n"
-            )),
+            Ok(Line { allowed, guests, kind, key, name }) => {
+                let guests = guests.map_or(String::new(), |guests| format!(" --guests={guests}"));
+                // The agent does not end by a broken connection before it has reported that.
+                file.push_str(&format!(
+                    "restrict,pty,command=\"trap '' HUP; exec {program} shell --allow {allowed}{guests} --key {name}\" \
+                     {kind} {key} {name}\n"
+                ));
+            }
             Err(why) => mistakes.push(format!("line {number}: {why}")),
         }
     }
     (file, mistakes)
 }
 
-/// Reads a line: permissions, kind, key, and the owner's name.
-fn key(line: &str) -> Result<(String, &str, &str, String), String> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let (allowed, kind, key, name) = match words[..] {
-        [kind, key, ref name @ ..] if KINDS.contains(&kind) => (Permissions::all(), kind, key, name),
-        [allowed, kind, key, ref name @ ..] if KINDS.contains(&kind) => (permissions(allowed)?, kind, key, name),
-        _ => return Err(format!("expected `[PERMISSIONS] KIND KEY NAME` with one of {}", KINDS.join(", "))),
+/// A line of the list.
+struct Line<'a> {
+    /// The permissions, with commas between them.
+    allowed: String,
+    /// The guests that it is bound to, with commas between them.
+    guests: Option<&'a str>,
+    kind: &'a str,
+    key: &'a str,
+    /// The owner's name.
+    name: String,
+}
+
+/// Guests by their names, with commas between them.
+///
+/// # Errors
+/// A name is none.
+pub fn guests(names: &str) -> Result<Vec<String>, String> {
+    let is_name = |name: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        (1..=32).contains(&name.len()) && name.bytes().all(allowed)
     };
+    match names.split(',').find(|name| !is_name(name)) {
+        None => Ok(names.split(',').map(str::to_owned).collect()),
+        Some(name) => Err(format!("`{name}` is no name of a guest: 1 to 32 letters, digits, `-`, `_` and `.`")),
+    }
+}
+
+/// Reads a line.
+fn key(line: &str) -> Result<Line<'_>, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let usage = || format!("expected `[PERMISSIONS] [guests=NAMES] KIND KEY NAME` with one of {}", KINDS.join(", "));
+    let at = words.iter().position(|word| KINDS.contains(word)).ok_or_else(usage)?;
+    let (options, rest) = words.split_at(at);
+    let [kind, key, name @ ..] = rest else { return Err(usage()) };
+    let (allowed, bound) = match *options {
+        [] => (Permissions::all(), None),
+        [option] => match option.strip_prefix("guests=") {
+            Some(names) => (Permissions::all(), Some(names)),
+            None => (permissions(option)?, None),
+        },
+        [allowed, option] => (permissions(allowed)?, Some(option.strip_prefix("guests=").ok_or_else(usage)?)),
+        _ => return Err(usage()),
+    };
+    bound.map_or(Ok(Vec::new()), guests)?;
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
     if key.is_empty() || !key.bytes().all(is_base64) {
         return Err("the key is not in base64".to_owned());
@@ -69,7 +111,7 @@ fn key(line: &str) -> Result<(String, &str, &str, String), String> {
     if names.is_empty() {
         return Err("the key has no permission".to_owned());
     }
-    Ok((names.join(","), kind, key, name))
+    Ok(Line { allowed: names.join(","), guests: bound, kind, key, name })
 }
 
 #[cfg(test)]
@@ -83,11 +125,25 @@ mod tests {
         assert_eq!(mistakes, [""; 0]);
         assert_eq!(
             file,
-            "restrict,pty,command=\"/usr/bin/sidecore-agent shell --allow view,profile,console,capture,operate --key \
-             alice@host\" ssh-ed25519 AAAAC3Nz alice@host\n\
-             restrict,pty,command=\"/usr/bin/sidecore-agent shell --allow view,console --key bobandbob\" ssh-ed25519 \
-             AAAAC3N0 bobandbob\n"
+            "restrict,pty,command=\"trap '' HUP; exec /usr/bin/sidecore-agent shell --allow \
+             view,profile,console,capture,operate --key alice@host\" ssh-ed25519 AAAAC3Nz alice@host\n\
+             restrict,pty,command=\"trap '' HUP; exec /usr/bin/sidecore-agent shell --allow view,console --key bobandbob\" \
+             ssh-ed25519 AAAAC3N0 bobandbob\n"
         );
+    }
+
+    #[test]
+    fn a_key_may_be_bound_to_guests() {
+        let list = "guests=web,mail ssh-ed25519 AAAA anna\nview guests=-x.y_1 ssh-ed25519 AAAA bob\n";
+        let (file, mistakes) = authorized(list, "p");
+        assert_eq!(mistakes, [""; 0]);
+        let lines: Vec<_> = file.lines().collect();
+        assert!(
+            lines[0].contains("--allow view,profile,console,capture,operate --guests=web,mail --key anna\" "),
+            "{file}"
+        );
+        assert!(lines[1].contains("p shell --allow view --guests=-x.y_1 --key bob\" "), "{file}");
+        assert_eq!(guests("web,mail"), Ok(vec!["web".to_owned(), "mail".to_owned()]));
     }
 
     #[test]
@@ -99,6 +155,12 @@ mod tests {
             "ssh-dss AAAA x",
             "ssh-ed25519 AA\"AA x",
             "view,, ssh-ed25519 AAAA x",
+            "guests= ssh-ed25519 AAAA x",
+            "guests=a,,b ssh-ed25519 AAAA x",
+            "guests=a\";b ssh-ed25519 AAAA x",
+            "guests=a view ssh-ed25519 AAAA x",
+            "view guests=a guests=b ssh-ed25519 AAAA x",
+            "view operate ssh-ed25519 AAAA x",
         ] {
             let (file, mistakes) = authorized(line, "p");
             assert_eq!((file.as_str(), mistakes.len()), ("", 1), "{line}");

@@ -10,12 +10,13 @@
 //!
 //! One process, [`broker`], owns the control port of the console device. All others talk to it by a unix socket. Each line is a command
 //! or an event of the crate `control`, as on COM2. The guest has no other way to the hypervisor. What it may ask is limited
-//! there; what the owner of a key may ask is limited here, in [`words`].
+//! there; what the owner of a key may ask is limited here, in [`key`]. Who that is goes with each command, for the hypervisor's audit.
 
 pub mod broker;
 pub mod client;
 pub mod exposition;
 pub mod http;
+pub mod key;
 pub mod keys;
 pub mod lines;
 pub mod metrics;

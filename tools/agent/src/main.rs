@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use control::{Caller, Way};
+use control::Notice;
+use sidecore_agent::client::Broker;
+use sidecore_agent::key::Key;
 use sidecore_agent::shell::{Exit, Shell, allowed};
 use sidecore_agent::{broker, keys, metrics, pipe};
 
@@ -39,6 +41,9 @@ enum Verb {
         /// Permissions, with commas between them. All without it.
         #[arg(long)]
         allow: Option<String>,
+        /// Guests that the key is bound to, with commas between them. Without it it is for all, and for the machine.
+        #[arg(long)]
+        guests: Option<String>,
         /// The name of the key.
         #[arg(long, default_value = "")]
         key: String,
@@ -73,34 +78,49 @@ enum Verb {
 
 fn main() -> ExitCode {
     let Options { socket, trace_port, verb } = Options::parse();
-    let caller = |allow: Option<String>, key: &str| match allowed(allow.as_deref()) {
-        Ok(allowed) => Some(Caller::named(Way::Channel, key, allowed)),
-        Err(why) => {
-            eprintln!("{why}");
-            None
+    let key_of = |allow: Option<String>, guests: Option<String>, name: &str| {
+        let guests = guests.as_deref().map(keys::guests).transpose();
+        match allowed(allow.as_deref()).and_then(|allowed| Ok(Key::new(name, &address(), allowed, guests?))) {
+            Ok(key) => Some((Broker { socket: socket.clone(), sender: key.sender() }, key)),
+            Err(why) => {
+                eprintln!("{why}");
+                None
+            }
         }
     };
     let exit = match verb {
         Verb::Serve { port } => end(broker::serve(&port, &socket)),
         Verb::Metrics { listen } => end(metrics::serve(&socket, &listen)),
-        Verb::Shell { allow, key } => {
-            let Some(caller) = caller(allow, &key) else { return ExitCode::from(Exit::Usage as u8) };
-            let shell = Shell { socket: &socket, trace_port: &trace_port, caller };
-            match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
-                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&socket, &shell.caller)),
+        Verb::Shell { allow, guests, key } => {
+            let Some((broker, key)) = key_of(allow, guests, &key) else { return ExitCode::from(Exit::Usage as u8) };
+            let shell = Shell { broker: &broker, trace_port: &trace_port, key: &key };
+            broker.report(Notice::Login, "", "");
+            let exit = match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
+                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&broker, &key)),
                 Some(line) => shell.run(&line, false, &mut io::stdout(), &mut io::stderr()),
                 None => shell.interact(),
-            }
+            };
+            broker.report(Notice::Logout, "", "");
+            exit
         }
         Verb::Run { allow, json, words } => {
-            let Some(caller) = caller(allow, "") else { return ExitCode::from(Exit::Usage as u8) };
-            let shell = Shell { socket: &socket, trace_port: &trace_port, caller };
+            let Some((broker, key)) = key_of(allow, None, "") else { return ExitCode::from(Exit::Usage as u8) };
+            let shell = Shell { broker: &broker, trace_port: &trace_port, key: &key };
             shell.run(&words.join(" "), json, &mut io::stdout(), &mut io::stderr())
         }
-        Verb::Pipe => end(pipe::pipe(&socket, &Caller::named(Way::Channel, "", control::Permissions::all()))),
+        Verb::Pipe => {
+            let Some((broker, key)) = key_of(None, None, "") else { return ExitCode::from(Exit::Usage as u8) };
+            end(pipe::pipe(&broker, &key))
+        }
         Verb::Keys { program } => make_keys(&program),
     };
     ExitCode::from(exit as u8)
+}
+
+/// The client's address, as sshd says. Empty without ssh.
+fn address() -> String {
+    let connection = env::var("SSH_CONNECTION").unwrap_or_default();
+    connection.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn end<E: std::fmt::Display>(result: Result<(), E>) -> Exit {

@@ -3,9 +3,10 @@
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 use std::path::Path;
 
-use control::{Caller, Command, Event, Permissions, TraceStep, View, table};
+use control::{Command, Event, Notice, Permissions, TraceStep, View, table};
 
-use crate::client::{Client, Failed};
+use crate::client::{Broker, Failed};
+use crate::key::Key;
 use crate::trace::{self, NotSaved, Wanted};
 use crate::words::{self, Asked};
 
@@ -28,12 +29,12 @@ pub enum Exit {
 
 /// Where commands come from and go to.
 pub struct Shell<'a> {
-    /// The broker's socket.
-    pub socket: &'a Path,
+    /// The broker.
+    pub broker: &'a Broker,
     /// The port that a trace comes from.
     pub trace_port: &'a Path,
     /// Who asks.
-    pub caller: Caller,
+    pub key: &'a Key,
 }
 
 impl Shell<'_> {
@@ -43,7 +44,8 @@ impl Shell<'_> {
             Ok(asked) => asked,
             Err(why) => return fail(errors, &why, Exit::Usage),
         };
-        if let Err(why) = asked.command.check(&self.caller) {
+        if let Err(why) = self.key.check(&asked.command) {
+            self.broker.report(Notice::Refused, &asked.command.summary().to_string(), &why);
             return fail(errors, &why, Exit::Forbidden);
         }
         match asked.command {
@@ -59,7 +61,7 @@ impl Shell<'_> {
             Command::Trace { step: TraceStep::Save, stop, classes } => {
                 let wanted = Wanted { classes, stop, time: asked.time };
                 let saved =
-                    trace::open(self.trace_port).and_then(|mut port| trace::save(&mut port, self.socket, &wanted, out));
+                    trace::open(self.trace_port).and_then(|mut port| trace::save(&mut port, self.broker, &wanted, out));
                 match saved {
                     Ok(()) => Exit::Done,
                     Err(NotSaved::Refused(why)) => fail(errors, &why, Exit::Refused),
@@ -72,11 +74,14 @@ impl Shell<'_> {
             _ => {
                 let json = json || asked.json;
                 let events = matches!(asked.command, Command::Report);
-                let answer =
-                    Client::connect(self.socket, events).and_then(|mut client| client.ask(asked.command.clone()));
+                let answer = self.broker.connect(events).and_then(|mut client| client.ask(asked.command.clone()));
                 match answer {
                     Err(why) => failed(errors, &why),
                     Ok((answer, events)) => {
+                        let events: Vec<_> = events.into_iter().filter_map(|event| self.key.sees(event)).collect();
+                        let Some(answer) = self.key.sees(answer) else {
+                            return fail(errors, "this key does not see the answer", Exit::Forbidden);
+                        };
                         let text = if json { as_json(&answer, &events) } else { as_text(&asked, &answer, &events) };
                         let _ = out.write_all(text.as_bytes());
                         Exit::Done
@@ -114,13 +119,13 @@ impl Shell<'_> {
 
     /// Shows a guest's console by lines, and passes lines of standard input to it, until standard input ends.
     fn attach(&self, guest: &str, out: &mut dyn Write) -> Result<(), Failed> {
-        let mut client = Client::connect(self.socket, true)?;
+        let mut client = self.broker.connect(true)?;
         // An empty text types nothing, but there has to be such a guest.
         let input = |text: String| Command::Input { guest: guest.to_owned(), text };
         client.ask(input(String::new()))?;
-        let (socket, name) = (self.socket.to_owned(), guest.to_owned());
+        let (broker, name) = (self.broker.clone(), guest.to_owned());
         let typing = std::thread::spawn(move || {
-            let Ok(mut client) = Client::connect(&socket, false) else { return };
+            let Ok(mut client) = broker.connect(false) else { return };
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 let command = Command::Input { guest: name.clone(), text: line + "\n" };
                 match client.ask(command) {
@@ -172,6 +177,10 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
         (Event::Counters(counters), _) => table::show(View::Counters, counters, &mut text),
         (Event::TraceState(state), _) => control::trace::show(state, &mut text),
         (Event::Audit { records, .. }, _) => control::show_records(records, &mut text),
+        (Event::Config { text: shown, .. }, _) => {
+            text.clone_from(shown);
+            Ok(())
+        }
         (Event::Reply { guests: Some(guests), .. }, _) => table::list(guests, &mut text),
         (Event::Reply { version: Some(version), .. }, _) => {
             text = format!("sidecore {version}\n");

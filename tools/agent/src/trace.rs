@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use control::{Command, Event, TraceStep};
 
-use crate::client::{Client, Failed};
+use crate::client::{Broker, Client, Failed};
 
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
@@ -76,14 +76,14 @@ fn not_opened(error: io::Error) -> NotSaved {
     }
 }
 
-/// Copies the trace from `port`, which does not wait, to `out`. `socket`: the broker's. Returns when the trace has ended. If
+/// Copies the trace from `port`, which does not wait, to `out`. `broker`: where it is asked for. Returns when the trace has ended. If
 /// `out` takes nothing more, it switches the trace off.
 ///
 /// # Errors
 /// See [`NotSaved`]. What had come before is in `out`.
-pub fn save(port: &mut impl Read, socket: &Path, wanted: &Wanted, out: &mut dyn Write) -> Result<(), NotSaved> {
+pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dyn Write) -> Result<(), NotSaved> {
     empty(port)?;
-    let mut client = Client::connect(socket, true)?;
+    let mut client = broker.connect(true)?;
     // Whoever is being served is not disturbed.
     if let (Event::TraceState(state), _) = client.ask(command(TraceStep::Show))?
         && state.saving
@@ -95,10 +95,10 @@ pub fn save(port: &mut impl Read, socket: &Path, wanted: &Wanted, out: &mut dyn 
         client.ask(on)?;
     }
     client.ask(command(TraceStep::Save))?;
-    let copied = copy(port, socket, wanted.time, &events(client), out);
+    let copied = copy(port, broker, wanted.time, &events(client), out);
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
-        let _ = off(socket);
+        let _ = off(broker);
     }
     copied
 }
@@ -107,8 +107,8 @@ fn command(step: TraceStep) -> Command {
     Command::Trace { step, stop: false, classes: String::new() }
 }
 
-fn off(socket: &Path) -> Result<(), Failed> {
-    Client::connect(socket, false)?.ask(command(TraceStep::Off)).map(drop)
+fn off(broker: &Broker) -> Result<(), Failed> {
+    broker.connect(false)?.ask(command(TraceStep::Off)).map(drop)
 }
 
 /// Reads what an earlier client has left.
@@ -176,7 +176,7 @@ fn events(mut client: Client) -> Receiver<Last> {
 
 fn copy(
     port: &mut impl Read,
-    socket: &Path,
+    broker: &Broker,
     time: Option<Duration>,
     ends: &Receiver<Last>,
     out: &mut dyn Write,
@@ -186,7 +186,7 @@ fn copy(
     let (mut over_at, mut closed_since, mut last) = (None, None, None);
     loop {
         if off_at.is_some_and(|at| Instant::now() >= at) {
-            off(socket)?;
+            off(broker)?;
             (off_at, over_at) = (None, Some(Instant::now() + END));
         }
         // The event comes when everything is in the port. So an empty port means the end only if it came before.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use control::{Caller, Command, Event, Request, TraceStep, View};
+use control::{Command, Event, Request, TraceStep, View};
+
+use crate::key::Key;
 
 /// A command as the agent carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +41,12 @@ pub fn read(line: &str) -> Result<Asked, String> {
         ["counters"] => Command::Show(View::Counters),
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
-    // It is not in the counters, which are the answer to `show` in JSON.
-    let command = if command == Command::Show(View::Audit) { Command::Audit } else { command };
+    // They are not in the counters, which are the answer to `show` in JSON.
+    let command = match command {
+        Command::Show(View::Audit) => Command::Audit,
+        Command::Show(View::Config) => Command::Config,
+        other => other,
+    };
     if seconds.is_some() && !saves(&command) {
         return Err("`--seconds` belongs to `trace save`".to_owned());
     }
@@ -57,18 +63,37 @@ const fn saves(command: &Command) -> bool {
     matches!(command, Command::Trace { step: TraceStep::Save, .. })
 }
 
-/// The answer to a line of JSON that the caller has no permission for. A line that is no command has none: the hypervisor says
-/// what is wrong with it.
-#[must_use]
-pub fn refusal(line: &str, caller: &Caller) -> Option<String> {
-    let request = Request::from_line(line).ok()?;
-    let why = request.command.check(caller).err()?;
-    Some(Event::refused(request.id, why).to_line().unwrap_or_default())
+/// A line of JSON that does not go to the hypervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotPassed {
+    /// The line of the answer.
+    pub answer: String,
+    /// What the audit is told: the command, and why the key may not give it. `None`: the line is no command.
+    pub refused: Option<(String, String)>,
+}
+
+/// Reads a line of JSON from the owner of a key. Returns the line for the broker, which is written anew: what the two readers could
+/// understand differently does not pass. It does not say who asks.
+///
+/// # Errors
+/// It is no command, or the key is not for it.
+pub fn passed(line: &str, key: &Key) -> Result<String, NotPassed> {
+    let answer = |id, why: &str| Event::refused(id, why.to_owned().into()).to_line().unwrap_or_default();
+    match Request::from_line(line) {
+        Err(bad) => Err(NotPassed { answer: answer(bad.id, &bad.error), refused: None }),
+        Ok(Request { id, command, .. }) => match key.check(&command) {
+            Ok(()) => Ok(Request::new(id, command).to_line()),
+            Err(why) => {
+                let refused = Some((command.summary().to_string(), why.to_string()));
+                Err(NotPassed { answer: answer(id, &why), refused })
+            }
+        },
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use control::{Permissions, Way};
+    use control::Permissions;
 
     use super::*;
 
@@ -80,6 +105,7 @@ mod tests {
         assert_eq!(read("--json show"), Ok(counters));
         assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
         assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None }));
+        assert_eq!(read("show config"), Ok(Asked { command: Command::Config, json: false, time: None }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
     }
 
@@ -97,13 +123,35 @@ mod tests {
 
     #[test]
     fn a_line_of_json_is_refused_without_the_permission_for_it() {
-        let viewer = Caller::named(Way::Channel, "eve", Permissions::VIEW);
-        assert_eq!(refusal(r#"{"command":"list","id":1}"#, &viewer), None);
-        let refused = refusal(r#"{"command":"kill","guest":"a","id":7}"#, &viewer).unwrap();
-        assert!(refused.contains("\"id\":7") && refused.contains("\"ok\":false") && refused.contains("operate"));
+        let viewer = Key::new("eve", "10.0.0.5", Permissions::VIEW, None);
+        let list = "{\"id\":1,\"command\":\"list\"}\n";
+        assert_eq!(passed(r#"{"command":"list","id":1}"#, &viewer).as_deref(), Ok(list));
+        let NotPassed { answer, refused } = passed(r#"{"command":"kill","guest":"a","id":7}"#, &viewer).unwrap_err();
+        assert!(answer.contains("\"id\":7") && answer.contains("\"ok\":false") && answer.contains("operate"));
+        assert!(matches!(refused, Some((line, why)) if line == "kill a" && why.contains("operate")));
         // Written otherwise, it is the same command.
-        assert!(refusal(r#" { "guest":"a", "command":"\u006bill"}"#, &viewer).is_some());
-        // What is no command reaches no guest.
-        assert_eq!(refusal(r#"{"command":"kil","guest":"a"}"#, &viewer), None);
+        assert!(passed(r#" { "guest":"a", "command":"\u006bill"}"#, &viewer).is_err());
+        // Who asks is not said by the one who asks.
+        assert_eq!(passed(r#"{"command":"list","id":1,"who":"root","address":"x"}"#, &viewer).as_deref(), Ok(list));
+        let bound = Key::new("bob", "", Permissions::all(), Some(vec!["b".into()]));
+        assert!(passed(r#"{"command":"kill","guest":"a"}"#, &bound).unwrap_err().answer.contains("bound to: b"));
+        assert!(passed(r#"{"command":"kill","guest":"b"}"#, &bound).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_command_does_not_pass() {
+        let viewer = Key::new("eve", "", Permissions::VIEW, None);
+        for line in [
+            // A reader that takes the last of two members would kill the guest.
+            r#"{"command":"list","command":"kill","guest":"a","id":3}"#,
+            r#"{"command":"kil","guest":"a","id":3}"#,
+            r#"{"events":false,"id":3}"#,
+            r#"{"who":"root","address":"x"}"#,
+            r#"{"command":"notice","what":"login"}"#,
+            "nonsense",
+        ] {
+            let NotPassed { answer, .. } = passed(line, &viewer).unwrap_err();
+            assert!(answer.contains("\"ok\":false") && answer.ends_with('\n'), "{answer}");
+        }
     }
 }

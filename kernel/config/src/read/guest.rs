@@ -13,16 +13,17 @@ use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
 use crate::guest::{
-    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart, SplitLock,
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, SplitLock,
 };
 use crate::limits::{
     DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
-    MAX_NETS, MAX_PAIRS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    MAX_NETS, MAX_PAIRS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
 };
 use crate::mac::Mac;
 use crate::management::is_reserved_port;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
+use crate::setting::{RESTARTS, WEIGHTS};
 use crate::size;
 
 const KEYS: [&str; 21] = [
@@ -134,8 +135,8 @@ fn read_rest(
         .word("split_lock", &[("slow", SplitLock::Slow), ("kill", SplitLock::Kill), ("allow", SplitLock::Allow)]);
     let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
     let share = super::share::read(section);
-    let weight = section.integer("weight", 1..=u32::from(MAX_WEIGHT)).map_or(1, |(weight, _)| weight);
-    let restart = section.word("restart", &[("never", Restart::Never), ("always", Restart::Always)]);
+    let weight = section.integer("weight", WEIGHTS).map_or(1, |(weight, _)| weight);
+    let restart = section.word("restart", &RESTARTS);
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
     let cores = read_cores(section, config, vcpus, &mut places);

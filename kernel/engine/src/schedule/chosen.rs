@@ -30,6 +30,13 @@ impl Schedule for Chosen {
         }
     }
 
+    fn reweigh(&mut self, share: GuestWeight) {
+        match self {
+            Self::Fine(s) => s.reweigh(share),
+            Self::PerDevice(s) => s.reweigh(share),
+        }
+    }
+
     #[inline]
     fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
         match self {

@@ -413,16 +413,19 @@ impl<const N: usize> Schedule for Fine<N> {
             return;
         }
         entry.guest = share.guest.min(MAX_SLOTS - 1) as u8;
-        let guest = usize::from(entry.guest);
-        if let Some(guest) = self.guests.get_mut(guest) {
-            guest.weight = share.weight.clamp(1, MAX_WEIGHT);
-        }
+        self.reweigh(share);
         self.put(id, if announced { Place::Work } else { Place::Poll }, false);
     }
 
     fn leave(&mut self, queue: QueueId) {
         self.set_active(queue.0, false);
         self.take(queue.0);
+    }
+
+    fn reweigh(&mut self, share: GuestWeight) {
+        if let Some(guest) = self.guests.get_mut(share.guest.min(MAX_SLOTS - 1)) {
+            guest.weight = share.weight.clamp(1, MAX_WEIGHT);
+        }
     }
 
     fn next(&mut self, mut is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {

@@ -47,6 +47,9 @@ impl Schedule for PerDevice {
         }
     }
 
+    /// There are no weights here.
+    fn reweigh(&mut self, _share: GuestWeight) {}
+
     fn next(&mut self, _is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
         let (mut slot, mut queues) = self.current;
         while queues == 0 {

@@ -129,6 +129,9 @@ pub trait Schedule {
     /// Removes a queue from the visited set. No effect if it is not in it.
     fn leave(&mut self, queue: QueueId);
 
+    /// Changes the weight of a guest. It counts from the guest's next turn in a round on.
+    fn reweigh(&mut self, share: GuestWeight);
+
     /// Returns the next visit of this turn; `None` ends the turn. `is_idle` returns whether a visit to a queue would
     /// find nothing and change nothing. The schedule may skip such a queue.
     fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit>;

@@ -3,12 +3,16 @@
 use super::{ALL, PACKED};
 use crate::control::{Attachment, Command, Control, Reply};
 use crate::maps::Maps;
-use crate::schedule::GuestWeight;
+use crate::engine::Engine;
+use crate::requests::Requests;
+use crate::schedule::{GuestWeight, PerDevice, Portion, QueueId, Schedule, Served, Visit};
 use crate::slots::MAX_SLOTS;
-use crate::tests::support::guest::Guest;
+use crate::testing::Recorder;
+use crate::tests::support::guest::{Guest, TX};
 use crate::tests::support::relay::Relay;
 use crate::tests::support::{Bench, per_device};
 use virtio::fault::Fault;
+use virtio::queue::Backlog;
 use virtio::state::BadState;
 
 use std::sync::Mutex;
@@ -76,6 +80,98 @@ fn slots_come_and_go_by_command_only_when_they_can() {
     control.submit(Command::Detach { slot: 3 }).unwrap();
     assert!(control.submit(Command::Detach { slot: 0 }).is_err(), "one at a time");
     assert_eq!(control.reply(), None, "not before a turn");
+}
+
+#[test]
+fn a_weight_is_changed_by_command_and_service_goes_on() {
+    let (mut a, mut b) = (Guest::new(0, ALL, 64), Guest::new(1, ALL, 64));
+    let mut bench = Bench::with(&[&a, &b]);
+    b.post(60, 1526);
+    for (i, guest) in [0, 1, 5, MAX_SLOTS, usize::MAX].into_iter().enumerate() {
+        assert_eq!(bench.command(Command::Reweigh(GuestWeight { guest, weight: 7 })), Reply::Reweighed);
+        let message = a.message(b.slot, 60, i as u8);
+        a.send(&message);
+        bench.turn();
+        assert_eq!(b.receive(), Some(message));
+    }
+    assert!(matches!(bench.command(Command::Detach { slot: 1 }), Reply::Detached(Some(_))));
+}
+
+/// A schedule that notes with which weights queues come into it.
+struct Weighed {
+    schedule: PerDevice,
+    weights: &'static Mutex<Vec<(usize, GuestWeight)>>,
+}
+
+impl Schedule for Weighed {
+    fn enter(&mut self, queue: QueueId, share: GuestWeight, announced: bool) {
+        self.weights.lock().unwrap().push((queue.slot(), share));
+        self.schedule.enter(queue, share, announced);
+    }
+
+    fn leave(&mut self, queue: QueueId) {
+        self.schedule.leave(queue);
+    }
+
+    fn reweigh(&mut self, share: GuestWeight) {
+        self.weights.lock().unwrap().push((MAX_SLOTS, share));
+    }
+
+    fn next(&mut self, is_idle: impl FnMut(QueueId) -> bool) -> Option<Visit> {
+        self.schedule.next(is_idle)
+    }
+
+    fn one_visit_a_turn(&self) -> bool {
+        self.schedule.one_visit_a_turn()
+    }
+
+    fn charge(&mut self, queue: QueueId, ticks: u64) {
+        self.schedule.charge(queue, ticks);
+    }
+
+    fn go_on(
+        &mut self,
+        served: Served,
+        spent: u64,
+        now: u64,
+        backlog: impl FnMut(QueueId) -> Option<Backlog>,
+    ) -> Option<Portion> {
+        self.schedule.go_on(served, spent, now, backlog)
+    }
+}
+
+#[test]
+fn a_queue_that_is_notified_later_has_its_guest_s_new_weight() {
+    let mut guests = [0, 1, 2].map(|slot| Guest::new(slot, ALL, 64));
+    let weights: &Mutex<Vec<(usize, GuestWeight)>> = Box::leak(Box::default());
+    let control: &Control<()> = Box::leak(Box::new(Control::new()));
+    let interrupts: &Recorder = Box::leak(Box::default());
+    let schedule = Weighed { schedule: PerDevice::new(64), weights };
+    let mut engine = Box::new(Engine::new(control, Relay::default(), schedule, interrupts));
+    let mut now = 0;
+    let mut command = |command| {
+        assert!(control.submit(command).is_ok());
+        now += 1;
+        engine.turn(now);
+        control.reply()
+    };
+    // The first two are of one guest.
+    for (guest, number) in guests.iter().zip([7, 7, 8]) {
+        let share = GuestWeight::of_guest(number);
+        let attachment = Attachment { requests: Requests::Notify, share, ..guest.attachment(guest.slot) };
+        assert_eq!(command(Command::Attach(attachment)), Some(Reply::Attached));
+    }
+    weights.lock().unwrap().clear();
+    let new = GuestWeight { guest: 7, weight: 5 };
+    assert_eq!(command(Command::Reweigh(new)), Some(Reply::Reweighed));
+    for guest in &mut guests {
+        let message = guest.message(guest.slot, 60, 0);
+        assert!(guest.send(&message));
+        guest.shared.kick(TX);
+    }
+    engine.turn(100);
+    let noted = weights.lock().unwrap().clone();
+    assert_eq!(noted, [(MAX_SLOTS, new), (0, new), (1, new), (2, GuestWeight::of_guest(8))]);
 }
 
 #[test]

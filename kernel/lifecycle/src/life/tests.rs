@@ -93,6 +93,23 @@ fn a_guest_that_ends_by_itself_stays_down_unless_it_is_to_restart() {
 }
 
 #[test]
+fn restart_may_be_changed_while_it_runs_and_counts_from_the_next_end() {
+    for (before, after) in [(false, true), (true, false)] {
+        let (mut life, mut now) = (Life::new(before), 5_000);
+        for input in [Start, BroughtUp] {
+            give(&mut life, &mut now, input).unwrap();
+        }
+        life.set_always(after);
+        while life.next_action().is_some() {}
+        for input in [RESET, Detached] {
+            give(&mut life, &mut now, input).unwrap();
+        }
+        let begins = std::iter::from_fn(|| life.next_action()).any(|action| action == Action::BringUp);
+        assert_eq!(begins, after);
+    }
+}
+
+#[test]
 fn stop_presses_the_button_and_kills_when_the_time_is_up() {
     check(&[
         (true, &[Stop, OFF, Detached], &["button", "stopping", "detach", "stopped: power-off"]),

@@ -4,9 +4,10 @@ use std::fmt::{self, Write};
 
 use control::{
     Action, Audit, Block, Caller, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount,
-    Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, OUT_OF_MEMORY, Outcome,
-    Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Shell, StageCounters, StopReason,
-    TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization, Watched, Way, table,
+    Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, Notice, OUT_OF_MEMORY,
+    Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Sender, Shell,
+    StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization,
+    Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -24,7 +25,7 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 21] = [
+const LINES: [&str; 26] = [
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -38,6 +39,11 @@ const LINES: [&str; 21] = [
     r#"{"command":"watch","on":true}"#,
     r#"{"command":"report"}"#,
     r#"{"command":"version"}"#,
+    r#"{"command":"config"}"#,
+    r#"{"command":"set","guest":"alpha","key":"weight","value":"3"}"#,
+    r#"{"command":"set","guest":"alpha","key":"wait","value":"3"}"#,
+    r#"{"command":"notice","what":"refused","line":"attach b","why":"another key's","who":"anna","address":"10.0.0.5"}"#,
+    r#"{"command":"notice","what":"logn"}"#,
     r#"{"command":"shutdown"}"#,
     r#"{"command":"trace","step":"on","stop":true,"classes":"exits,visits"}"#,
     r#"{"command":"trace","step":"of"}"#,
@@ -65,7 +71,7 @@ fn every_request_is_read_or_refused() {
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 29] = [
     "help",
     "list",
     "start a",
@@ -78,6 +84,9 @@ const WORDS: [&str; 26] = [
     "show exits",
     "show x",
     "show audit",
+    "show config",
+    "set a restart always",
+    "set a wait 3",
     "top",
     "watch on",
     "watch maybe",
@@ -253,6 +262,7 @@ fn an_event_becomes_a_line_or_an_error() {
         Event::TraceState(trace_state()),
         Event::Counters(counters()),
         Event::Reply { id: Some(1), ok: true, error: None, guests: Some(guests()), version: Some("0.1.0".into()) },
+        Event::Config { id: Some(1), text: "[[guest]]\nname = \"a\"\n".repeat(1000) },
         Event::done(Some(1)),
         Event::refused(None, "no".into()),
         Event::End { reason: "shutdown".into() },
@@ -278,8 +288,8 @@ fn tables_need_no_memory() {
             let mut sink = Sink(0);
             table::show(view, &counters, &mut sink).map(|()| sink.0)
         });
-        // The audit is not in the counters.
-        let least = if view == View::Audit { 0 } else { 100 };
+        // The audit and the configuration are not in the counters.
+        let least = if matches!(view, View::Audit | View::Config) { 0 } else { 100 };
         assert!(!failed && shown.is_ok_and(|bytes| bytes >= least), "{view:?}");
     }
     let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
@@ -295,6 +305,8 @@ fn the_audit_notes_without_memory_and_is_copied_whole_or_not() {
     let (caller, command) = (Caller::cable(Way::Com1, Permissions::all()), Command::Stop("alpha".into()));
     let (shown, failed) = failing(1, || {
         audit.note(1, &caller, &Note::from(&command), Outcome::Failed, "a reason");
+        let anna = Caller::cable(Way::Channel, Permissions::NONE).with_sender(Sender::new("anna", "10.0.0.5"));
+        audit.report(1, &anna, Notice::Refused, "attach b", "not of this key").expect("it is the first one");
         let mut sink = Sink(0);
         audit.show(&mut sink).map(|()| sink.0)
     });
@@ -302,7 +314,7 @@ fn the_audit_notes_without_memory_and_is_copied_whole_or_not() {
     for_each_allocation(
         || audit.copy(),
         |records, there_was| match records {
-            Ok(records) => assert!(there_was && records.len() == 1),
+            Ok(records) => assert!(there_was && records.len() == 2),
             Err(NoMemory) => assert!(!there_was),
         },
     );

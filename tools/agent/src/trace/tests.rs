@@ -1,7 +1,6 @@
 //! Tests of saving a trace, against a hypervisor that answers as it is told.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use control::TraceState;
@@ -12,13 +11,18 @@ use crate::broker::tests::machine;
 
 type Steps = Arc<Mutex<Vec<TraceStep>>>;
 
-/// A hypervisor with a port: the broker's socket, the guest's end of the port, and the steps that it was asked for. `at`: at
+/// The broker at a socket, for somebody who does not say who it is.
+fn broker_at(socket: std::path::PathBuf) -> Broker {
+    Broker { socket, sender: control::Sender::default() }
+}
+
+/// A hypervisor with a port: the broker, the guest's end of the port, and the steps that it was asked for. `at`: at
 /// which step it sends what bytes, and whether the trace ends with them. `refuses`: what it refuses.
 fn hypervisor(
     at: &'static [(TraceStep, &'static [u8], bool)],
     is_saving: bool,
     refuses: Option<TraceStep>,
-) -> (PathBuf, UnixStream, Steps) {
+) -> (Broker, UnixStream, Steps) {
     let (guest, host) = UnixStream::pair().unwrap();
     guest.set_nonblocking(true).unwrap();
     (&host).write_all(b"left by another").unwrap();
@@ -43,7 +47,7 @@ fn hypervisor(
         }
         lines
     });
-    (socket, guest, steps)
+    (broker_at(socket), guest, steps)
 }
 
 fn exits(time: Option<Duration>) -> Wanted {
@@ -53,26 +57,26 @@ fn exits(time: Option<Duration>) -> Wanted {
 #[test]
 fn it_is_what_comes_between_save_and_the_end_and_the_time_switches_it_off() {
     use TraceStep::{Off, On, Save, Show};
-    let (socket, mut port, steps) = hypervisor(&[(Save, b"abc", false), (Off, b"def", true)], false, None);
+    let (broker, mut port, steps) = hypervisor(&[(Save, b"abc", false), (Off, b"def", true)], false, None);
     let mut out = Vec::new();
-    save(&mut port, &socket, &exits(Some(Duration::from_millis(100))), &mut out).unwrap();
+    save(&mut port, &broker, &exits(Some(Duration::from_millis(100))), &mut out).unwrap();
     assert_eq!(out, b"abcdef");
     assert_eq!(*steps.lock().unwrap(), [Show, On, Save, Off]);
 }
 
 #[test]
 fn it_ends_when_somebody_else_has_switched_the_trace_off() {
-    let (socket, mut port, steps) = hypervisor(&[(TraceStep::Save, b"abc", true)], false, None);
+    let (broker, mut port, steps) = hypervisor(&[(TraceStep::Save, b"abc", true)], false, None);
     let mut out = Vec::new();
-    save(&mut port, &socket, &Wanted::default(), &mut out).unwrap();
+    save(&mut port, &broker, &Wanted::default(), &mut out).unwrap();
     assert_eq!(out, b"abc");
     assert_eq!(*steps.lock().unwrap(), [TraceStep::Show, TraceStep::Save]);
 }
 
 #[test]
 fn whoever_is_being_served_is_not_disturbed() {
-    let (socket, mut port, steps) = hypervisor(&[], true, None);
-    let saved = save(&mut port, &socket, &exits(None), &mut Vec::new());
+    let (broker, mut port, steps) = hypervisor(&[], true, None);
+    let saved = save(&mut port, &broker, &exits(None), &mut Vec::new());
     assert!(matches!(&saved, Err(NotSaved::Refused(why)) if why.contains("already")), "{saved:?}");
     assert_eq!(*steps.lock().unwrap(), [TraceStep::Show]);
     // The kernel's answer to a second open.
@@ -83,8 +87,8 @@ fn whoever_is_being_served_is_not_disturbed() {
 #[test]
 fn a_refusal_is_told() {
     for step in [TraceStep::On, TraceStep::Save] {
-        let (socket, mut port, _) = hypervisor(&[], false, Some(step));
-        let saved = save(&mut port, &socket, &exits(None), &mut Vec::new());
+        let (broker, mut port, _) = hypervisor(&[], false, Some(step));
+        let saved = save(&mut port, &broker, &exits(None), &mut Vec::new());
         assert!(matches!(&saved, Err(NotSaved::Refused(why)) if why == "no"), "{saved:?}");
     }
 }
@@ -104,8 +108,8 @@ impl Write for Broken {
 #[test]
 fn a_client_that_goes_away_switches_the_trace_off() {
     use TraceStep::{Off, On, Save, Show};
-    let (socket, mut port, steps) = hypervisor(&[(Save, b"abc", false)], false, None);
-    let saved = save(&mut port, &socket, &exits(None), &mut Broken);
+    let (broker, mut port, steps) = hypervisor(&[(Save, b"abc", false)], false, None);
+    let saved = save(&mut port, &broker, &exits(None), &mut Broken);
     assert!(matches!(saved, Err(NotSaved::Output(_))), "{saved:?}");
     assert_eq!(*steps.lock().unwrap(), [Show, On, Save, Off]);
 }
@@ -114,6 +118,6 @@ fn a_client_that_goes_away_switches_the_trace_off() {
 fn a_port_that_stays_closed_is_an_end_without_the_event() {
     let (_no_event, ends) = channel();
     let mut out = Vec::new();
-    copy(&mut &b"abc"[..], Path::new("/nonexistent"), None, &ends, &mut out).unwrap();
+    copy(&mut &b"abc"[..], &broker_at("/nonexistent".into()), None, &ends, &mut out).unwrap();
     assert_eq!(out, b"abc");
 }

@@ -196,7 +196,7 @@ impl Feed {
     }
 
     fn ask(&mut self, command: Command) {
-        let line = Request { id: Some(self.next_id), command }.to_line();
+        let line = Request::new(Some(self.next_id), command).to_line();
         self.next_id = self.next_id.saturating_add(1);
         self.send_line(line);
     }

@@ -175,6 +175,25 @@ fn weights_of_4_2_1_are_shares_of_4_2_1() {
 }
 
 #[test]
+fn a_weight_that_is_changed_counts_for_the_work_that_is_there() {
+    let mut w = World::new([SMALL, LARGE, SMALL].map(stream).to_vec(), &[4, 2, 1]);
+    w.run(50_000);
+    for weights in [[1, 1, 1], [1, 16, 4], [16, 1, 1], [4, 2, 1]] {
+        for (guest, weight) in weights.into_iter().enumerate() {
+            w.fine.reweigh(GuestWeight { guest, weight });
+        }
+        let before: Vec<u64> = w.queues.iter().map(|q| q.ticks).collect();
+        w.run(200_000);
+        let ticks: Vec<u64> = w.queues.iter().zip(before).map(|(q, before)| q.ticks - before).collect();
+        let (all, sum) = (ticks.iter().sum::<u64>() as f64, f64::from(weights.iter().sum::<u16>()));
+        for (ticks, weight) in ticks.into_iter().zip(weights) {
+            let share = ticks as f64 / all / (f64::from(weight) / sum);
+            assert!((share - 1.0).abs() <= 0.03, "{weights:?}: weight {weight} has {share} of its share");
+        }
+    }
+}
+
+#[test]
 fn the_extremes_of_weights_hold_too() {
     let mut w = World::new([LARGE, SMALL].map(stream).to_vec(), &[1, MAX_WEIGHT]);
     w.run(400_000);
