@@ -137,9 +137,10 @@ pub fn verb(what: &What, strict: bool) -> Result<Outcome> {
         What::Exits { json, platform, requests, completion, .. } => {
             let chosen = emulator::choose(*platform)?;
             emulator::announce(chosen, platform.is_some());
-            let (good, results) = exits::run(chosen, requests.as_deref(), completion.as_deref())?;
-            write(json.as_deref(), &results)?;
-            return Ok(if good { Outcome::Good } else { Outcome::Failed });
+            let results = exits::run(chosen, requests.as_deref(), completion.as_deref(), exits::Extent::Full)?;
+            results.print();
+            write(json.as_deref(), &results.to_json())?;
+            return Ok(Outcome::of(results.good()));
         }
     };
     for figure in &figures {
