@@ -8,6 +8,7 @@ mod exit_cost;
 mod exits;
 mod figure;
 mod nic;
+mod paper;
 mod switch;
 
 use std::fs;
@@ -98,6 +99,8 @@ pub enum What {
         #[arg(long)]
         platform: Option<Platform>,
     },
+    /// The experiments of the papers (ELVIS 4.3 to 4.7, VPE 5), as one HTML page with pictures, and a file with all numbers.
+    Paper(paper::Options),
 }
 
 pub use {block::gate as block_gate, exit_cost::gate as exit_gate, nic::gate as nic_gate, switch::gate as switch_gate};
@@ -142,6 +145,7 @@ pub fn verb(what: &What, strict: bool) -> Result<Outcome> {
             write(json.as_deref(), &results.to_json())?;
             return Ok(Outcome::of(results.good()));
         }
+        What::Paper(options) => return paper::verb(options),
     };
     for figure in &figures {
         let aim = figure.aim.map_or(String::new(), |aim| {
