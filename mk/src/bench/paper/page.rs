@@ -36,6 +36,18 @@ fn plain(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// A text of this program, in which words between backticks are of a configuration or a command line.
+fn marked(text: &str) -> String {
+    let mut html = String::new();
+    for (number, part) in plain(text).split('`').enumerate() {
+        if number > 0 {
+            html.push_str(if number % 2 == 1 { "<code>" } else { "</code>" });
+        }
+        html.push_str(part);
+    }
+    html
+}
+
 /// The page with these sections.
 pub fn page(sections: &[Section]) -> Result<String> {
     let mut html = format!(
@@ -64,7 +76,7 @@ fn write_section(html: &mut String, section: &Section) -> Result<()> {
         None => "This part was not run.",
     };
     let amounts = if *quick { " With small amounts (<code>--quick</code>)." } else { "" };
-    writeln!(html, "<h2>{}</h2>\n<p>{}</p>\n<p class=\"soft\">{ran}{amounts}</p>", plain(title), plain(about))?;
+    writeln!(html, "<h2>{}</h2>\n<p>{}</p>\n<p class=\"soft\">{ran}{amounts}</p>", plain(title), marked(about))?;
     charts.iter().try_for_each(|chart| write_chart(html, chart, platform.as_deref()))
 }
 
@@ -75,7 +87,7 @@ fn write_chart(html: &mut String, chart: &Chart, platform: Option<&str>) -> Resu
             writeln!(html, "<figure>\n{}</figure>", svg::draw(chart)?)?;
             write_legend(html, &chart.series)?;
             let (meaning, note) = (chart.by.meaning(platform), chart.note);
-            writeln!(html, "<p class=\"soft\">{}: {} {}</p>", plain(platform), plain(meaning), plain(note))?;
+            writeln!(html, "<p class=\"soft\">{}: {} {}</p>", plain(platform), marked(meaning), marked(note))?;
             write_paper(html, &chart.paper)?;
             write_table(html, chart)?;
         }
@@ -98,7 +110,7 @@ fn write_legend(html: &mut String, series: &[Series]) -> Result<()> {
 }
 
 fn write_paper(html: &mut String, Paper { place, had, hardware }: &Paper) -> Result<()> {
-    let (place, had, hardware) = (plain(place), plain(had), plain(hardware));
+    let (place, had, hardware) = (plain(place), marked(had), plain(hardware));
     writeln!(html, "<p class=\"paper\"><strong>{place}</strong>: {had} On: {hardware}.</p>")?;
     Ok(())
 }

@@ -100,7 +100,9 @@ pub fn scaling(part: &Value) -> Section {
         title: "1 to 7 guests on one engine (ELVIS 4.3, 4.4, 4.5, 4.7)",
         about: "Each guest makes the same load: requests one at a time to one other guest, a stream of full frames to it, or 32 requests in \
                 flight to a RAM disk. `fine` is the schedule of ELVIS: short visits, and short queues are served early. `per-device` \
-                visits each queue in turn, up to 64 requests. The paper's baseline had a thread for each device instead, and Linux's \
+                visits each queue in turn, up to 64 requests. A visit of `fine` lasts 4 us by the platform's clock, in which an engine on an \
+                emulator does little: there it ends after one portion of 16 requests (of 64 while no other queue has any), and `fine` pays for a visit more often than on \
+                hardware. The paper's baseline had a thread for each device instead, and Linux's \
                 scheduler; there is no such thing here.",
         platform: part["platform"].as_str().map(str::to_owned),
         quick: part["quick"] == true,
