@@ -32,7 +32,7 @@ impl By {
             }
             (Self::Time, "qemu") => "By QEMU's clock. The time of an emulator is noise; the order of magnitude only.",
             (Self::Pace | Self::Ratio | Self::Time, "bochs") => {
-                "Bochs lets each processor make one instruction a tick. So this is in instructions: there are neither caches nor \
+                "Bochs lets each processor make about one instruction a tick. So this is in instructions: there are neither caches nor \
                  memory latencies in it."
             }
             (Self::Pace, _) => "By counts. They depend on how fast the guests are against the engine.",

@@ -133,6 +133,7 @@ pub fn mixed(platform: Platform, quick: bool) -> Result<Value> {
             session.result(&guest.name(), "serve", seconds(60))?;
         }
         begin(&mut session, &asks)?;
+        let asking = Worker { name: asks.name(), unit: Unit::Received };
         let mut streaming: Vec<Worker> = Vec::new();
         let mut first = First::default();
         for next in std::iter::once(None).chain(streams.iter().map(Some)) {
@@ -140,12 +141,12 @@ pub fn mixed(platform: Platform, quick: bool) -> Result<Value> {
                 begin(&mut session, guest)?;
                 streaming.push(Worker { name: guest.name(), unit: Unit::Sent });
             }
-            // A series begins with the report of the one before.
+            // A series begins with the report of the one before. The reading of the counters may take longer than a series.
             let report = |session: &mut Session| session.result(&asks.name(), "latency", seconds(300));
             session.forget();
             report(&mut session)?;
             let (window, said) = Window::until(&mut session, report)?;
-            rows.push(mixed_row(schedule, &window, &said, &streaming, &mut first)?);
+            rows.push(mixed_row(schedule, &window, &said, (&asking, &streaming), &mut first)?);
         }
     }
     Ok(json!({ "rows": rows }))
@@ -160,10 +161,16 @@ struct First {
     stream: Option<f64>,
 }
 
-/// The numbers of a series of requests. `said`: the guest's report of it.
-fn mixed_row(schedule: &str, window: &Window, said: &Value, streaming: &[Worker], first: &mut First) -> Result<Value> {
+/// The numbers of a window. `said`: the report of a series of requests in it, by the guest that asks.
+fn mixed_row(
+    schedule: &str,
+    window: &Window,
+    said: &Value,
+    (asking, streaming): (&Worker, &[Worker]),
+    first: &mut First,
+) -> Result<Value> {
     let number = |key: &str| said[key].as_f64().with_context(|| format!("no number {key:?} in {said}"));
-    let requests = number("count")?;
+    let requests = window.units(asking)?.max(1) as f64;
     let sent = streaming.iter().map(|worker| window.units(worker)).collect::<Result<Vec<u64>>>()?;
     let frames = sent.iter().sum::<u64>() as f64;
     let times = [window.seconds() * 1e9 / requests, number("p50_ns")?, number("p99_ns")?];
@@ -238,14 +245,15 @@ mod tests {
     #[test]
     fn requests_beside_streams_are_compared_to_requests_alone() {
         let mut first = First::default();
-        let said = |late: u64| json!({ "count": 50, "p50_ns": 1000, "p99_ns": late });
-        let mut row = |sent: &[u64], names: &[&str], late| {
-            mixed_row("fine", &fixture::window(sent), &said(late), &workers(names), &mut first).unwrap()
+        let asking = Worker { name: "p1".to_owned(), unit: Unit::Received };
+        let mut row = |sent: &[u64], names: &[&str], late: u64| {
+            let said = json!({ "count": 5, "p50_ns": 1000, "p99_ns": late });
+            mixed_row("fine", &fixture::window(sent), &said, (&asking, &workers(names)), &mut first).unwrap()
         };
-        let alone = row(&[], &[], 2000);
+        let alone = row(&[0], &[], 2000);
         assert_eq!((&alone["p99_to_alone"], &alone["stream_to_one"]), (&json!(1.0), &Value::Null));
-        assert_eq!(row(&[400], &["p1"], 3000)["frames_per_request"], json!(8.0));
-        let two = row(&[400, 200], &["p1", "p2"], 5000);
+        assert_eq!(row(&[0, 400], &["p2"], 3000)["frames_per_request"], json!(8.0));
+        let two = row(&[0, 400, 200], &["p2", "p3"], 5000);
         assert_eq!((&two["p50_to_alone"], &two["p99_to_alone"]), (&json!(1.0), &json!(2.5)));
         assert_eq!((&two["stream_to_one"], &two["frames_per_request"]), (&json!(0.75), &json!(12.0)));
     }

@@ -173,9 +173,9 @@ pub mod fixture {
     use control::{Block, Count, Counters, Engine, Guest, GuestState, Port};
 
     /// A window of 2 s in which guests sent so many frames: p1, p2 and so on. Each frame is an interrupt for two, and a drop for
-    /// ten. Each guest has made 20 writes. The engine made 100 turns with work, in a quarter of its time.
+    /// ten. Each guest has received 50 frames and made 20 writes. The engine made 100 turns with work, in a quarter of its time.
     pub fn window(sent: &[u64]) -> Window {
-        let guests = |part: u64| (1..).zip(sent).map(|(n, sent)| guest(n, 100 + sent * part, 1 + 20 * part)).collect();
+        let guests = |part: u64| (1..).zip(sent).map(|(n, sent)| guest(n, part, 100 + sent * part)).collect();
         let at = |part: u64| {
             let busy = 1000 * (1 + part);
             let engine =
@@ -186,11 +186,11 @@ pub mod fixture {
         Window([at(0), at(1)])
     }
 
-    fn guest(number: u64, sent: u64, writes: u64) -> Guest {
+    fn guest(number: u64, part: u64, sent: u64) -> Guest {
         let count = |kind: &'static str, count| Count { kind: kind.into(), count };
         let (interrupts, drops) = (sent / 2, vec![count("x", sent / 10)]);
-        let port = Port { tx_packets: sent, rx_packets: 7, interrupts, drops, ..Port::default() };
-        let counts = vec![count("reads", 5), count("writes", writes)];
+        let port = Port { tx_packets: sent, rx_packets: 7 + 50 * part, interrupts, drops, ..Port::default() };
+        let counts = vec![count("reads", 5), count("writes", 1 + 20 * part)];
         let disk = Block { counts, interrupts: 3, ..Block::default() };
         Guest {
             name: format!("p{number}"),
@@ -220,7 +220,7 @@ mod tests {
     fn a_window_has_what_was_done_in_it() {
         let window = fixture::window(&[300]);
         let units = |unit| window.units(&Worker { name: "p1".into(), unit }).unwrap();
-        assert_eq!([units(Unit::Sent), units(Unit::Received), units(Unit::Disk)], [300, 0, 20]);
+        assert_eq!([units(Unit::Sent), units(Unit::Received), units(Unit::Disk)], [300, 50, 20]);
         let worker = Worker { name: "p1".into(), unit: Unit::Sent };
         assert_eq!((window.interrupts(&worker).unwrap(), window.dropped().unwrap()), (150, 30));
         assert_eq!((window.seconds(), window.busy_turns().unwrap(), window.busy_percent().unwrap()), (2.0, 100, 25.0));

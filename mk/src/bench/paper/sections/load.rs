@@ -47,7 +47,7 @@ pub fn section(part: &Value) -> Section {
     ];
     Section {
         title: "Busy and free engine against the load that is offered (VPE 5.1)",
-        about: "One guest sends frames at a fixed rate. Short ones are to itself: the engine takes them and forwards them nowhere, so it copies nothing. Full ones are \
+        about: "One guest sends frames at a fixed rate. Short ones are to itself: the engine takes them and forwards them nowhere, so it copies nothing. That is not on its fast path. Full ones are \
                 copied to another guest, or dropped where it has no buffer. The paper has no series of loads, only the highest of each test.",
         platform: part["platform"].as_str().map(str::to_owned),
         quick: part["quick"] == true,
