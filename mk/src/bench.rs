@@ -8,6 +8,7 @@ mod exit_cost;
 mod exits;
 mod figure;
 mod nic;
+mod paper;
 mod switch;
 
 use std::fs;
@@ -98,6 +99,8 @@ pub enum What {
         #[arg(long)]
         platform: Option<Platform>,
     },
+    /// The experiments of the papers (ELVIS 4.3 to 4.7, VPE 5), as one HTML page with pictures, and a file with all numbers.
+    Paper(paper::Options),
 }
 
 pub use {block::gate as block_gate, exit_cost::gate as exit_gate, nic::gate as nic_gate, switch::gate as switch_gate};
@@ -137,10 +140,12 @@ pub fn verb(what: &What, strict: bool) -> Result<Outcome> {
         What::Exits { json, platform, requests, completion, .. } => {
             let chosen = emulator::choose(*platform)?;
             emulator::announce(chosen, platform.is_some());
-            let (good, results) = exits::run(chosen, requests.as_deref(), completion.as_deref())?;
-            write(json.as_deref(), &results)?;
-            return Ok(if good { Outcome::Good } else { Outcome::Failed });
+            let results = exits::run(chosen, requests.as_deref(), completion.as_deref(), exits::Extent::Full)?;
+            results.print();
+            write(json.as_deref(), &results.to_json())?;
+            return Ok(Outcome::of(results.good()));
         }
+        What::Paper(options) => return paper::verb(options),
     };
     for figure in &figures {
         let aim = figure.aim.map_or(String::new(), |aim| {

@@ -8,6 +8,7 @@ use bare::{console, cpu, trap};
 use virtio_drivers::Error;
 
 use crate::device::{Device, Features, HEADER, Mac, RX, SIZE, TX, VECTORS};
+use crate::flood::until_line;
 use crate::report::say;
 use crate::time;
 
@@ -162,19 +163,59 @@ pub fn requests(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str>
     fill_receive_queue(&mut device)?;
     // Requests are never repeated. So first check that the peer is running.
     ask_for_count(&mut device, peer)?;
-    one_by_one("requests", &mut device, count, |device, tally, number| {
-        send(device, 0, peer, Kind::Request, number.into(), SHORT).map_err(|_| BROKEN)?;
-        tally.halt_until(|| device.has_used(RX));
-        let answer = receive(device).map_err(|_| BROKEN)?;
-        if answer != Some((peer, Kind::Reply as u8, number.into())) {
-            return Err("an answer was not to the request that waited for it");
+    one_by_one("requests", &mut device, count, |device, tally, number| ask(device, tally, peer, number))
+}
+
+/// Sends a request to the peer, and halts until it is answered.
+fn ask(device: &mut Device, tally: &mut Tally, peer: Mac, number: u32) -> Result<(), &'static str> {
+    send(device, 0, peer, Kind::Request, number.into(), SHORT).map_err(|_| BROKEN)?;
+    tally.halt_until(|| device.has_used(RX));
+    let answer = receive(device).map_err(|_| BROKEN)?;
+    if answer != Some((peer, Kind::Reply as u8, number.into())) {
+        return Err("an answer was not to the request that waited for it");
+    }
+    // The answer shows that the device has taken the request. Its completion may come a moment later.
+    while device.take(TX).is_none() {
+        core::hint::spin_loop();
+    }
+    Ok(())
+}
+
+/// Most requests of a series of [`latency`].
+const SAMPLES: usize = 1000;
+
+/// Sends requests to the peer, one at a time, for ever. After each series of `count` (at most [`SAMPLES`]) it reports how long they
+/// took, in nanoseconds: the median, the 99th percentile and the longest.
+pub fn latency(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
+    let count = count as usize;
+    if count == 0 || count > SAMPLES {
+        return Err("so many requests are no series");
+    }
+    let mut device = open(parts, [true, false])?;
+    fill_receive_queue(&mut device)?;
+    ask_for_count(&mut device, peer)?;
+    wait_for_line();
+    let megahertz = (time::tsc_hz() / 1_000_000).max(1);
+    let mut tally = Tally::begin(&device);
+    let mut number = 0_u32;
+    loop {
+        let mut samples: heapless::Vec<u64, SAMPLES> = heapless::Vec::new();
+        while samples.len() < count {
+            let begun = cpu::tsc();
+            ask(&mut device, &mut tally, peer, number)?;
+            let _ = samples.push(cpu::tsc().wrapping_sub(begun));
+            number = number.wrapping_add(1);
         }
-        // The answer shows that the device has taken the request. Its completion may come a moment later.
-        while device.take(TX).is_none() {
-            core::hint::spin_loop();
-        }
-        Ok(())
-    })
+        samples.sort_unstable();
+        // The sample with `of` hundredths of all below it or equal to it.
+        let percentile = |of: usize| samples[(count * of).div_ceil(100).max(1) - 1].saturating_mul(1000) / megahertz;
+        say!(
+            "\"do\":\"latency\",\"count\":{count},\"p50_ns\":{},\"p99_ns\":{},\"max_ns\":{}",
+            percentile(50),
+            percentile(99),
+            percentile(100)
+        );
+    }
 }
 
 /// Makes requests one at a time by `ask`, after some that are not counted. Reports the counts.
@@ -215,13 +256,27 @@ pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     let (arrived_before, _) = ask_for_count(&mut device, peer)?;
     wait_for_line();
     let tally = Tally::begin(&device);
+    send_stream(&mut device, peer, count)?;
+    let (arrived, questions) = ask_for_count(&mut device, peer)?;
+    let (interrupts, kicks) = tally.since(&device);
+    let received = arrived - arrived_before;
+    say!(
+        "\"do\":\"stream\",\"count\":{count},\"received\":{received},\"questions\":{questions},\"kicks\":{kicks},\
+         \"interrupts\":{interrupts}"
+    );
+    wait_for_line();
+    Ok(())
+}
+
+/// Sends so many full frames to the peer, as fast as the queue takes them, and waits until all are completed.
+fn send_stream(device: &mut Device, peer: Mac, count: u32) -> Result<(), &'static str> {
     let (mut sent, mut free) = (0_u32, SIZE);
     // It halts until the last buffer is back, and does not poll. With polling, an interrupt that has arrived would wait
     // all the time. On Bochs, sidecore reports no second interrupt to a guest before the guest has taken the first. So
     // it would force the guest out of its loop with an exit.
     while free < SIZE || sent < count {
         while free > 0 && sent < count {
-            send(&mut device, sent as usize % SIZE, peer, Kind::Data, sent.into(), FULL).map_err(|_| BROKEN)?;
+            send(device, sent as usize % SIZE, peer, Kind::Data, sent.into(), FULL).map_err(|_| BROKEN)?;
             sent += 1;
             free -= 1;
         }
@@ -233,14 +288,56 @@ pub fn stream(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
             free += 1;
         }
     }
-    let (arrived, questions) = ask_for_count(&mut device, peer)?;
-    let (interrupts, kicks) = tally.since(&device);
-    let received = arrived - arrived_before;
-    say!(
-        "\"do\":\"stream\",\"count\":{count},\"received\":{received},\"questions\":{questions},\"kicks\":{kicks},\
-         \"interrupts\":{interrupts}"
-    );
+    Ok(())
+}
+
+/// Sends full frames to the peer as `stream` does, for ever. It asks nothing, so it may begin while the peer's receive queue is full.
+pub fn stream_on(parts: Parts, peer: Mac) -> Result<(), &'static str> {
+    let mut device = open(parts, [false, true])?;
     wait_for_line();
+    loop {
+        send_stream(&mut device, peer, u32::MAX)?;
+    }
+}
+
+/// Sends a frame every `us` microseconds until a line is typed: a full frame to the peer, or without a peer a short one to
+/// its own address, which the switch forwards nowhere. With 0 it sends as fast as the queue takes them. A frame that is late
+/// does not make the next ones early.
+///
+/// It does not halt, and has no interrupt. So the engine's work for it is taking the frames, and copying them if there is a peer.
+pub fn paced(name: &str, parts: Parts, peer: Option<Mac>, us: u32) -> Result<(), &'static str> {
+    /// Microseconds between two looks at the console, each of which is an exit.
+    const ROUND: u64 = 20_000;
+    let mut device = open(parts, [false, false])?;
+    let (to, kind, length) = match peer {
+        Some(peer) => (peer, Kind::Data, FULL),
+        None => (device.mac, Kind::Single, SHORT),
+    };
+    let (gap, round) = (time::us_in_tsc(us.into()), time::us_in_tsc(ROUND));
+    let (mut sent, mut free, mut due) = (0_u32, SIZE, cpu::tsc());
+    let rounds = until_line(|| {
+        let began = cpu::tsc();
+        while cpu::tsc().wrapping_sub(began) < round {
+            while device.take(TX).is_some() {
+                free += 1;
+            }
+            let now = cpu::tsc();
+            if now < due || free == 0 {
+                core::hint::spin_loop();
+                continue;
+            }
+            // Buffers come back in order, so the next free buffer is the one for the next frame.
+            send(&mut device, sent as usize % SIZE, to, kind, sent.into(), length).map_err(|_| BROKEN)?;
+            sent = sent.wrapping_add(1);
+            free -= 1;
+            due = now.max(due.saturating_add(gap));
+        }
+        Ok(())
+    })?;
+    while free < SIZE {
+        free += usize::from(device.take(TX).is_some());
+    }
+    say!("\"do\":\"{name}\",\"sent\":{sent},\"rounds\":{rounds}");
     Ok(())
 }
 

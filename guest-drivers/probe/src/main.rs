@@ -18,6 +18,10 @@
 //!   - `singles:N`, `requests:N`, `stream:N`: makes I/O, see `load.rs`. `requests` and `stream` need a peer that runs
 //!     `serve`. Before and after the I/O the guest reports `ready` and waits for a line, so that its counters can be
 //!     read.
+//!   - `paced:US`, `paced-full:US`: sends a frame every US microseconds until a line is typed: a short one that goes nowhere, or
+//!     a full one to the peer. See `load.rs`.
+//!   - `latency:N`: makes requests as `requests` does, for ever, and reports after each N how long they took.
+//!   - `stream-on`: makes a stream as `stream` does, for ever.
 //!   - `disk-singles:N`, `disk-deep:N`: the same with a disk, see `blocks.rs`.
 //!   - `abuse:N`: makes N rounds of each abuse that must harm nobody else, see `abuse.rs`.
 //!   - `fall`, `stick:0`, `stick:1`, `misaligned`: make an abuse that ends the guest, see `abuse.rs`.
@@ -78,13 +82,17 @@ fn main(machine: &Machine) -> ! {
 }
 
 /// The names of the actions.
-const ACTIONS: [&str; 22] = [
+const ACTIONS: [&str; 26] = [
     "tests",
     "exits",
     "noise",
     "singles",
     "requests",
     "stream",
+    "paced",
+    "stream-on",
+    "paced-full",
+    "latency",
     "serve",
     "disk-singles",
     "disk-deep",
@@ -119,6 +127,10 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
         ("singles", Ok(count), Some(device), _) => load::singles(device, count),
         ("requests", Ok(count), Some(device), Some(peer)) => load::requests(device, peer, count),
         ("stream", Ok(count), Some(device), Some(peer)) => load::stream(device, peer, count),
+        ("stream-on", _, Some(device), Some(peer)) => load::stream_on(device, peer),
+        ("paced", Ok(us), Some(device), _) => load::paced(name, device, None, us),
+        ("paced-full", Ok(us), Some(device), Some(_)) => load::paced(name, device, peer, us),
+        ("latency", Ok(count), Some(device), Some(peer)) => load::latency(device, peer, count),
         ("noise", _, Some(device), _) => match Parts::of_disks().next() {
             Some(disk) => noise::all(device, disk),
             None => Err("no disk"),

@@ -53,7 +53,8 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
     let share = share.display();
     let folder = folder.display();
     let without = if setup.virtualization { "" } else { ", exclude_features=vmx" };
-    let each_cpu = |action| (0..setup.cpus).map(|cpu| format!(", cpu{cpu}={action}")).collect::<String>();
+    // Bochs names them by hexadecimal numbers.
+    let each_cpu = |action| (0..setup.cpus).map(|cpu| format!(", cpu{cpu:x}={action}")).collect::<String>();
     let record = if setup.record_exits { each_cpu("report") } else { String::new() };
     // Bochs would log a line at each entry into a guest with a virtual APIC.
     let silent = each_cpu("ignore");
