@@ -180,6 +180,19 @@ pub enum Failing {
     Flushes,
 }
 
+/// What an emulated server boots from, and by which firmware. `mk` builds each the way `cargo mk image` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A CD that boots by BIOS only, which is built fastest.
+    Disc,
+    /// A USB stick, by BIOS. On QEMU.
+    StickBios,
+    /// A USB stick, by UEFI. On QEMU.
+    StickUefi,
+    /// A CD, by UEFI. On QEMU.
+    CdUefi,
+}
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -191,6 +204,8 @@ pub struct Setup {
     pub threads: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// What it boots from.
+    pub medium: Medium,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -250,6 +265,7 @@ impl Setup {
             cpus,
             threads: 1,
             memory_mib,
+            medium: Medium::Disc,
             modules: Vec::new(),
             options: "emulator",
             virtualization: true,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -62,7 +62,8 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
     command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
-    command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);
+    command.args(["-device", EXIT_PORT]);
+    boot_from(&mut command, run)?;
     let first = match console {
         // QEMU's log has a byte twice if the socket was full. So whoever types keeps what comes out.
         Some(path) if typed.is_some() => format!("socket,id=com1,path={}", path.display()),
@@ -119,6 +120,40 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         process.typed = Some(stream);
     }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Gives the machine its medium, and OVMF if it boots by UEFI.
+fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
+    let (medium, disc) = (run.setup.medium, run.disc.display());
+    if matches!(medium, Medium::StickUefi | Medium::CdUefi) {
+        uefi(command, run.folder)?;
+    }
+    match medium {
+        Medium::Disc | Medium::CdUefi => {
+            command.args(["-boot", "d", "-cdrom"]).arg(run.disc);
+        }
+        Medium::StickBios | Medium::StickUefi => {
+            command.args(["-drive", &format!("if=none,id=stick,format=raw,file={disc}")]);
+            command.args([
+                "-device",
+                "qemu-xhci,id=sticks",
+                "-device",
+                "usb-storage,bus=sticks.0,drive=stick,bootindex=0",
+            ]);
+        }
+    }
+    Ok(())
+}
+
+/// Gives the machine UEFI firmware (OVMF), with fresh variables in the file `variables` in the folder of its logs.
+pub fn uefi(command: &mut Command, folder: &Path) -> Result<()> {
+    let (firmware, variables) = (paths::tree().join("usr/share/OVMF"), folder.join("variables"));
+    fs::copy(firmware.join("OVMF_VARS_4M.fd"), &variables).context("cannot copy OVMF's variables")?;
+    let flash =
+        |n: u32, file: &Path, more: &str| format!("if=pflash,unit={n},format=raw,file={}{more}", file.display());
+    command.args(["-drive", &flash(0, &firmware.join("OVMF_CODE_4M.fd"), ",readonly=on")]);
+    command.args(["-drive", &flash(1, &variables, "")]);
+    Ok(())
 }
 
 /// Waits until QEMU connects. If it ends instead, the error has its output from the file `words`.
