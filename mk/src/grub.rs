@@ -14,6 +14,8 @@ pub enum Format {
     BiosDisk,
     /// BIOS starts it from a CD (El Torito, without emulation of a disk).
     BiosCd,
+    /// BIOS starts it by network (PXE).
+    BiosNetwork,
     /// UEFI starts it.
     Efi,
 }
@@ -24,6 +26,7 @@ impl Format {
         match self {
             Self::BiosDisk => "i386-pc",
             Self::BiosCd => "i386-pc-eltorito",
+            Self::BiosNetwork => "i386-pc-pxe",
             Self::Efi => "x86_64-efi",
         }
     }

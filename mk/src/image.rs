@@ -38,12 +38,15 @@ pub struct Parts {
 #[derive(Debug, Args)]
 pub struct Options {
     /// A USB stick's image. It boots by BIOS and by UEFI.
-    #[arg(long, conflicts_with = "cd")]
+    #[arg(long, conflicts_with_all = ["cd", "pxe"])]
     usb: bool,
-    /// A CD's image, which boots by BIOS and by UEFI, from a stick as well [default].
-    #[arg(long)]
+    /// A CD's image, which boots by BIOS and by UEFI. This is the default.
+    #[arg(long, conflicts_with = "pxe")]
     cd: bool,
-    /// Where to put it. What is there is replaced [default: target/sidecore.iso, with --usb target/sidecore.img].
+    /// A folder for a TFTP server: machines boot from it by network, by BIOS (PXE) and by UEFI.
+    #[arg(long)]
+    pxe: bool,
+    /// Where to put it. What is there is replaced [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// A sidecore.toml to put on it [default: that of --modules, or the two guests of `cargo mk run`].
@@ -75,11 +78,14 @@ pub struct Options {
 /// `cargo mk image`.
 pub fn verb(options: &Options) -> Result<Outcome> {
     let Options { config, management, keys, host_key, .. } = options;
-    let place = options.output.clone();
-    let place =
-        place.unwrap_or_else(|| paths::target().join(if options.usb { "sidecore.img" } else { "sidecore.iso" }));
+    let usual = match (options.usb, options.pxe) {
+        (true, _) => "sidecore.img",
+        (_, true) => "sidecore-pxe",
+        _ => "sidecore.iso",
+    };
+    let place = options.output.clone().unwrap_or_else(|| paths::target().join(usual));
     ensure!(
-        !place.exists() || place.is_file(),
+        !place.exists() || options.pxe || place.is_file(),
         "{} is no file: name a file by -o, and write that to the device with dd",
         place.display()
     );
@@ -106,12 +112,23 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     fs::create_dir_all(&work)?;
     modules.extend(modules_of(&setup, &work)?);
     let kernel = parts()?.kernel.clone();
-    let content = media::Content::new(&kernel, &modules, |lines| menu("", lines), &work)?;
-    if options.usb {
-        media::stick(&content, media::Stick { size: options.size, esp: options.esp }, &work, &place)?;
-    } else {
-        media::cd(&content, media::Cd { uefi: true }, &work, &place)?;
+    let load_config = if options.pxe { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu("", lines), &work)?;
+    if options.pxe {
+        media::network(&content, &work, &place)?;
+        ui::step("image", &format!("{}, a folder: sidecore.0 boots BIOS, sidecore.efi UEFI", place.display()));
+        return Ok(Outcome::Good);
     }
+    let built = if options.usb {
+        media::stick(&content, media::Stick { size: options.size, esp: options.esp }, &work, &place)
+    } else {
+        media::cd(&content, media::Cd { uefi: true }, &work, &place)
+    };
+    if built.is_err() && place.exists() {
+        // Nobody is to take half an image for one.
+        fs::remove_file(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    built?;
     ui::step("image", &format!("{} ({} KiB)", place.display(), fs::metadata(&place)?.len() / 1024));
     Ok(Outcome::Good)
 }
@@ -172,7 +189,7 @@ fn kernel(name: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
 pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let kernel = kernel("sidecore-count", &["--features", "count"], RELEASE)?;
-    let content = media::Content::new(&kernel, &[], |lines| menu("emulator count", lines), folder)?;
+    let content = media::Content::new(&kernel, &[], "", |lines| menu("emulator count", lines), folder)?;
     disc_of(&content, folder)
 }
 
@@ -215,21 +232,28 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
     };
     fs::create_dir_all(folder)?;
     let modules = modules_of(setup, folder)?;
-    let content = media::Content::new(&kernel, &modules, |lines| menu(setup.options, lines), folder)?;
+    let own = setup.medium.machine();
+    let load_config = if own.is_some() { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder)?;
+    let place = folder.join("medium");
     match setup.medium {
-        Medium::Disc => disc_of(&content, folder),
-        Medium::StickBios | Medium::StickUefi => {
-            let place = folder.join("sidecore.img");
+        Medium::Disc => return disc_of(&content, folder),
+        Medium::StickBios | Medium::StickUefi | Medium::StickSecureBoot => {
             media::stick(&content, media::Stick::default(), folder, &place)?;
-            Ok(place)
         }
-        Medium::CdUefi => {
-            let place = folder.join("sidecore.iso");
-            media::cd(&content, media::Cd { uefi: true }, folder, &place)?;
-            Ok(place)
-        }
+        Medium::CdUefi => media::cd(&content, media::Cd { uefi: true }, folder, &place)?,
+        Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, folder, &place)?,
     }
+    if let Some(own) = own {
+        fs::rename(place.join("sidecore.toml"), place.join(format!("machines/{own}.toml")))?;
+        fs::write(place.join("sidecore.toml"), OTHERS)?;
+    }
+    Ok(place)
 }
+
+/// What machines boot that have no configuration of their own, in scenarios.
+const OTHERS: &str =
+    "[[guest]]\nname = \"stranger\"\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initrd-small\"\n";
 
 /// Makes the disc that most scenarios boot, by BIOS.
 fn disc_of(content: &media::Content, folder: &Path) -> Result<PathBuf> {

@@ -78,7 +78,7 @@ enum Verb {
         #[arg(long)]
         update: bool,
     },
-    /// Builds a medium that boots a server: a CD [default] or a USB stick.
+    /// Builds a medium that boots a server: a USB stick, a CD, or a folder for booting by network.
     Image(image::Options),
     /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
     Disk(disk::Options),

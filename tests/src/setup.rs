@@ -189,8 +189,31 @@ pub enum Medium {
     StickBios,
     /// A USB stick, by UEFI. On QEMU.
     StickUefi,
+    /// The same, by UEFI with Secure Boot and Microsoft's keys. On QEMU.
+    StickSecureBoot,
     /// A CD, by UEFI. On QEMU.
     CdUefi,
+    /// The network, by BIOS (PXE). The machine has a configuration of its own, by its MAC address. On QEMU.
+    NetworkBios,
+    /// The network, by UEFI. The machine has a configuration of its own, by its UUID. On QEMU.
+    NetworkUefi,
+}
+
+impl Medium {
+    /// MAC address of the NIC that a machine boots from by network.
+    pub const BOOT_MAC: &str = "52:54:00:b0:07:01";
+    /// UUID of the machine.
+    pub const UUID: &str = "0b7e5c1a-93d4-4f6e-8a21-c0ffee5ade01";
+
+    /// What GRUB finds the machine's own configuration by, if it boots by network.
+    #[must_use]
+    pub fn machine(self) -> Option<&'static str> {
+        match self {
+            Self::NetworkBios => Some(Self::BOOT_MAC),
+            Self::NetworkUefi => Some(Self::UUID),
+            Self::Disc | Self::StickBios | Self::StickUefi | Self::StickSecureBoot | Self::CdUefi => None,
+        }
+    }
 }
 
 /// One emulated server with sidecore on its disc.

@@ -28,7 +28,7 @@ pub fn start(platform: Platform, folder: &Path) -> Result<Disk> {
     let (accelerator, cpu) = if platform == Platform::Kvm { ("kvm", "host") } else { ("tcg", "max") };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", cpu, "-m", "1024M", "-smp", "2"]);
     command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults"]);
-    qemu::uefi(&mut command, folder)?;
+    qemu::uefi(&mut command, folder, "")?;
     command.args(["-drive", &format!("if=none,id=disk,format=raw,file={}", copy.display())]);
     command.args(["-device", "virtio-blk-pci,drive=disk,disable-legacy=on"]);
     command.args(["-chardev", &format!("socket,id=console,path={},logfile={}", console.0.display(), log.display())]);

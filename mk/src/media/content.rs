@@ -12,6 +12,9 @@ use crate::disk::seed::{self, Seed};
 /// The configuration. It is in the medium's root folder, where a person looks for it.
 const CONFIG: &str = "sidecore.toml";
 
+/// GRUB's command that loads the configuration from the medium.
+pub const CONFIG_OF_MEDIUM: &str = "module2 /sidecore.toml sidecore.toml";
+
 /// The files of a medium.
 pub struct Content {
     /// The files.
@@ -25,21 +28,27 @@ impl Content {
     ///
     /// - `kernel`: the hypervisor.
     /// - `modules`: names and files of its boot modules.
+    /// - `load_config`: GRUB's commands that load the configuration, if it is among the modules. They come last.
     /// - `menu`: makes GRUB's menu from its lines for the modules.
     /// - `work`: a folder for what is needed meanwhile.
     pub fn new(
         kernel: &Path,
         modules: &[(String, PathBuf)],
+        load_config: &str,
         menu: impl FnOnce(&str) -> Result<String>,
         work: &Path,
     ) -> Result<Self> {
         check_names(modules.iter().map(|(name, _)| name.as_str()))?;
         let mut files = vec![Entry { path: "sidecore".to_owned(), source: kernel.to_owned() }];
         let mut lines = String::new();
-        for (name, source) in modules {
-            let path = if name == CONFIG { name.clone() } else { format!("modules/{name}") };
+        for (name, source) in modules.iter().filter(|(name, _)| name != CONFIG) {
+            let path = format!("modules/{name}");
             lines.push_str(&format!("module2 /{path} {name}\n    "));
             files.push(Entry { path, source: source.clone() });
+        }
+        if let Some((name, source)) = modules.iter().find(|(name, _)| name == CONFIG) {
+            lines.push_str(load_config);
+            files.push(Entry { path: name.clone(), source: source.clone() });
         }
         let menu_file = work.join("grub.cfg");
         fs::write(&menu_file, menu(&lines)?).with_context(|| format!("cannot write {}", menu_file.display()))?;
@@ -118,7 +127,8 @@ mod tests {
         fs::write(folder.join("elf"), "the hypervisor").unwrap();
         fs::write(folder.join("config"), config).unwrap();
         let modules = [(CONFIG.to_owned(), folder.join("config")), ("vmlinuz".to_owned(), folder.join("elf"))];
-        Content::new(&folder.join("elf"), &modules, |lines| Ok(format!("menu\n{lines}")), folder).unwrap()
+        Content::new(&folder.join("elf"), &modules, CONFIG_OF_MEDIUM, |lines| Ok(format!("menu\n{lines}")), folder)
+            .unwrap()
     }
 
     #[test]
@@ -126,9 +136,9 @@ mod tests {
         let folder = empty("menu");
         let content = content(&folder, "a");
         let paths: Vec<_> = content.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(paths, ["sidecore", "sidecore.toml", "modules/vmlinuz", "boot/grub/grub.cfg"]);
+        assert_eq!(paths, ["sidecore", "modules/vmlinuz", "sidecore.toml", "boot/grub/grub.cfg"]);
         let menu = fs::read_to_string(&content.files[3].source).unwrap();
-        assert_eq!(menu, "menu\nmodule2 /sidecore.toml sidecore.toml\n    module2 /modules/vmlinuz vmlinuz\n    ");
+        assert_eq!(menu, "menu\nmodule2 /modules/vmlinuz vmlinuz\n    module2 /sidecore.toml sidecore.toml");
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
@@ -33,6 +34,24 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         alone(scenario("cd-uefi", "a CD, by UEFI: two Linux guests ping"), |context, ()| {
             boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
         }),
+        alone(
+            scenario(
+                "pxe-bios",
+                "the network, by BIOS, with the configuration of its MAC address: two Linux guests ping",
+            ),
+            |context, ()| boots(context, "pxe-bios", Medium::NetworkBios, None),
+        ),
+        alone(
+            scenario("pxe-uefi", "the network, by UEFI, with the configuration of its UUID: two Linux guests ping"),
+            |context, ()| boots(context, "pxe-uefi", Medium::NetworkUefi, Some("/MAC(")),
+        ),
+        alone(
+            scenario(
+                "usb-secure-boot",
+                "the stick, by UEFI with Secure Boot: the firmware says why it does not start it",
+            ),
+            refused,
+        ),
     ]
 }
 
@@ -63,6 +82,29 @@ fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&st
         figures.exactly(&format!("of these, from a device path with `{from}`"), right, 1)?;
     }
     session.shut_down().map(drop)
+}
+
+/// Secure Boot with Microsoft's keys is on, and GRUB on the stick is signed by nobody.
+fn refused(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("usb-secure-boot", Medium::StickSecureBoot);
+    setup.memory_mib += FIRMWARE_MIB;
+    let session = context.boot(&setup)?;
+    let (begun, limit) = (Instant::now(), seconds(120));
+    let console = loop {
+        let console = session.console()?;
+        if console.contains("Access Denied") || begun.elapsed() > limit {
+            break console;
+        }
+        thread::sleep(seconds(1));
+    };
+    let lines = |text: &str| console.lines().filter(|line| line.contains(text)).count();
+    let figures = &mut context.figures;
+    figures.at_least(
+        "times that the firmware refused a USB stick by the words `Access Denied`",
+        lines("Access Denied"),
+        1,
+    )?;
+    figures.exactly("lines of GRUB or sidecore", lines("GRUB") + lines("sidecore"), 0)
 }
 
 /// Builds each medium twice.
