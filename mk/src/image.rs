@@ -1,6 +1,7 @@
 //! Builds the hypervisor, and puts it on media with its boot modules.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -55,6 +56,9 @@ pub struct Options {
     /// Its boot modules: the files in this folder, by their names [default: the test guests' kernel and initrd].
     #[arg(long, value_name = "FOLDER")]
     modules: Option<PathBuf>,
+    /// The TFTP server of a folder [default: the one that the DHCP server names].
+    #[arg(long, value_name = "ADDRESS", requires = "pxe")]
+    server: Option<Ipv4Addr>,
     /// The size of a stick's image: bytes, or a number with K, M, G or T [default: what the files need, and 64 MiB].
     #[arg(long, value_parser = disk::size, requires = "usb")]
     size: Option<u64>,
@@ -115,7 +119,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     let load_config = if options.pxe { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
     let content = media::Content::new(&kernel, &modules, load_config, |lines| menu("", lines), &work)?;
     if options.pxe {
-        media::network(&content, &work, &place)?;
+        media::network(&content, options.server, &work, &place)?;
         ui::step("image", &format!("{}, a folder: sidecore.0 boots BIOS, sidecore.efi UEFI", place.display()));
         return Ok(Outcome::Good);
     }
@@ -242,7 +246,7 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
             media::stick(&content, media::Stick::default(), folder, &place)?;
         }
         Medium::CdUefi => media::cd(&content, media::Cd { uefi: true }, folder, &place)?,
-        Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, folder, &place)?,
+        Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, None, folder, &place)?,
     }
     if let Some(own) = own {
         fs::rename(place.join("sidecore.toml"), place.join(format!("machines/{own}.toml")))?;

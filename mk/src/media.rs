@@ -16,12 +16,14 @@ pub use stick::{Stick, judge, stick};
 
 /// The folder of GRUB's menu on every medium.
 const PREFIX: &str = "/boot/grub";
-/// GRUB's modules on every medium: what the menu needs, and a few commands for a person at its prompt.
+/// GRUB's modules on every medium: what the menus need (`linux`: that of a disc with plain Linux), and a few commands for a person at
+/// the prompt.
 const MODULES: &[&str] = &[
     "cat",
     "configfile",
     "echo",
     "halt",
+    "linux",
     "ls",
     "minicmd",
     "multiboot2",

@@ -4,6 +4,7 @@
 //! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -31,9 +32,13 @@ const HERE: [&str; 3] = ["net", "smbios", "tftp"];
 /// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
 const FIRST: &str = "set feature_net_search_cfg=n\n";
 
-/// Makes the folder `place`. Files that are there and have the same names are replaced, others stay. `work`: a folder for what is
-/// needed meanwhile.
-pub fn network(content: &Content, work: &Path, place: &Path) -> Result<()> {
+/// Makes the folder `place`. Files that are there and have the same names are replaced, others stay.
+///
+/// - `server`: the TFTP server. `None`: GRUB asks the one that the DHCP server's answer names. GRUB for BIOS knows no other, so where the
+///   DHCP server names none, or a wrong one, and another server adds what PXE needs (proxy DHCP), it has to be here.
+/// - `work`: a folder for what is needed meanwhile.
+pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: &Path) -> Result<()> {
+    let prefix = server.map_or_else(|| PREFIX.to_owned(), |server| format!("(tftp,{server}){PREFIX}"));
     let create = |folder: &Path| {
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
     };
@@ -42,7 +47,7 @@ pub fn network(content: &Content, work: &Path, place: &Path) -> Result<()> {
         [(Format::BiosNetwork, "sidecore.0", ["biosdisk", "pxe"]), (Format::Efi, "sidecore.efi", ["efinet", "fat"])]
     {
         let image = work.join(name);
-        grub::image(format, PREFIX, &modules(&[&HERE[..], &driver].concat()), Some(FIRST), &image)?;
+        grub::image(format, &prefix, &modules(&[&HERE[..], &driver].concat()), Some(FIRST), &image)?;
         copy(&image, &place.join(name))?;
     }
     for file in &content.files {
