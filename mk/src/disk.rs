@@ -5,12 +5,12 @@
 
 mod build;
 mod esp;
-mod fat;
+pub mod fat;
 pub mod gpt;
 mod judge;
 mod mode;
 mod root;
-mod seed;
+pub mod seed;
 mod small;
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
-pub use judge::judge;
+pub use judge::{judge, judge_fat, judge_table};
 pub use small::{Small, small};
 
 use crate::outcome::Outcome;
@@ -62,7 +62,7 @@ pub fn image() -> Result<PathBuf> {
 }
 
 /// Reads a size: `1500M`, `2G`, `1073741824`.
-fn size(text: &str) -> Result<u64> {
+pub fn size(text: &str) -> Result<u64> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let shift = match unit {
         "" => 0,

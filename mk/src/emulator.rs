@@ -22,9 +22,9 @@ use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
-use scenarios::setup::Setup;
+use scenarios::setup::{Medium, Setup};
 
-use crate::{fetch, image, paths, tools, ui};
+use crate::{fetch, image, media, paths, tools, ui};
 
 use process::{NEXT_DISC, Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
@@ -125,6 +125,15 @@ impl Launch for Emulator {
 
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {
         disk::start(self.platform, &self.folder(name)?)
+    }
+
+    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
+        let folder = self.folder(name)?;
+        let place = image::disc(setup, &folder, self.checked)?;
+        if matches!(setup.medium, Medium::StickBios | Medium::StickUefi) {
+            media::judge(&place, &folder)?;
+        }
+        Ok(place)
     }
 
     fn launch_linux(&mut self, name: &str, setups: &[scenarios::linux::Setup]) -> Result<Vec<scenarios::linux::Linux>> {

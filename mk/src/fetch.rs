@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::tools::quietly;
 use crate::ui::Progress;
-use crate::{paths, tools, ui};
+use crate::{paths, ui};
 
 /// Packages to fetch, with all their dependencies.
 const PACKAGES: &[&str] = &[
@@ -97,7 +97,6 @@ pub fn ensure(again: bool) -> Result<()> {
     }
     remove(&fresh)?;
     apt.tidy()?;
-    tools::write_wrappers()?;
     fs::write(&stamp_file, wanted)?;
     ui::step("fetch", &format!("done: {} packages", packages.len() + KERNELS.len()));
     Ok(())

@@ -1,19 +1,20 @@
-//! Builds the hypervisor and bootable discs: GRUB, the ELF file and its boot modules.
+//! Builds the hypervisor, and puts it on media with its boot modules.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use ruzstd::encoding::CompressionLevel;
 use scenarios::guests;
 use scenarios::initramfs;
-use scenarios::setup::{Content, Module, Setup};
+use scenarios::setup::{Content, Medium, Module, Setup};
 
+use crate::disk::fat::Entry;
 use crate::outcome::Outcome;
-use crate::{disk, fetch, guest_tools, linux_program, management, paths, pvh, tools, two_guests, ui, vmlinux};
+use crate::{disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui, vmlinux};
 
 pub const TARGET: &str = "x86_64-unknown-none";
 /// Profiles of Cargo.toml. The second one checks arithmetic for overflows, and assertions.
@@ -37,9 +38,33 @@ pub struct Parts {
 /// What `cargo mk image` is to build.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// A sidecore.toml to put on it [default: the two guests of `cargo mk run`].
+    /// A USB stick's image. It boots by BIOS and by UEFI.
+    #[arg(long, conflicts_with_all = ["cd", "pxe"])]
+    usb: bool,
+    /// A CD's image, which boots by BIOS and by UEFI. This is the default.
+    #[arg(long, conflicts_with = "pxe")]
+    cd: bool,
+    /// A folder for a TFTP server: machines boot from it by network, by BIOS (PXE) and by UEFI.
+    #[arg(long)]
+    pxe: bool,
+    /// Where to put it. What is there is replaced [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// A sidecore.toml to put on it [default: that of --modules, or the two guests of `cargo mk run`].
     #[arg(long)]
     config: Option<PathBuf>,
+    /// Its boot modules: the files in this folder, by their names [default: the test guests' kernel and initrd].
+    #[arg(long, value_name = "FOLDER")]
+    modules: Option<PathBuf>,
+    /// The TFTP server of a folder [default: the one that the DHCP server names].
+    #[arg(long, value_name = "ADDRESS", requires = "pxe")]
+    server: Option<Ipv4Addr>,
+    /// The size of a stick's image: bytes, or a number with K, M, G or T [default: what the files need, and 64 MiB].
+    #[arg(long, value_parser = disk::size, requires = "usb")]
+    size: Option<u64>,
+    /// Makes the stick's FAT partition an EFI system partition, for firmware that boots from no other.
+    #[arg(long, requires = "usb")]
+    esp: bool,
     /// With a management guest: its RAM disk is the module `management`.
     #[arg(long, requires = "keys")]
     management: bool,
@@ -56,11 +81,26 @@ pub struct Options {
 
 /// `cargo mk image`.
 pub fn verb(options: &Options) -> Result<Outcome> {
-    let Options { config, management, keys, host_key, new_host_key } = options;
-    if let Some(path) = host_key.as_deref().filter(|_| *new_host_key) {
+    let Options { config, management, keys, host_key, .. } = options;
+    let usual = match (options.usb, options.pxe) {
+        (true, _) => "sidecore.img",
+        (_, true) => "sidecore-pxe",
+        _ => "sidecore.iso",
+    };
+    let place = options.output.clone().unwrap_or_else(|| paths::target().join(usual));
+    ensure!(
+        !place.exists() || options.pxe || place.is_file(),
+        "{} is no file: name a file by -o, and write that to the device with dd",
+        place.display()
+    );
+    if let Some(path) = host_key.as_deref().filter(|_| options.new_host_key) {
         management::new_host_key(path)?;
     }
-    let mut setup = two_guests::setup(false);
+    let mut modules = match &options.modules {
+        Some(folder) => media::folder(folder, config.is_some())?,
+        None => Vec::new(),
+    };
+    let mut setup = if options.modules.is_some() { Setup::new("image", 0, 0) } else { two_guests::setup(false) };
     if *management {
         setup = guests::with_entries(setup, management::ENTRIES);
         setup = guests::with_last_entries(setup, management::GUEST);
@@ -72,9 +112,27 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         setup.modules.retain(|module| !matches!(module.content, Content::Text(_)));
         setup.modules.push(Module::new("sidecore.toml", Content::Text(text)));
     }
-    let disc = disc_with(&setup, &paths::runs().join("image"), "", false)?;
-    let place = paths::target().join("sidecore.iso");
-    fs::copy(&disc, &place)?;
+    let work = paths::runs().join("image");
+    fs::create_dir_all(&work)?;
+    modules.extend(modules_of(&setup, &work)?);
+    let kernel = parts()?.kernel.clone();
+    let load_config = if options.pxe { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu("", lines), &work)?;
+    if options.pxe {
+        media::network(&content, options.server, &work, &place)?;
+        ui::step("image", &format!("{}, a folder: sidecore.0 boots BIOS, sidecore.efi UEFI", place.display()));
+        return Ok(Outcome::Good);
+    }
+    let built = if options.usb {
+        media::stick(&content, media::Stick { size: options.size, esp: options.esp }, &work, &place)
+    } else {
+        media::cd(&content, media::Cd { uefi: true }, &work, &place)
+    };
+    if built.is_err() && place.exists() {
+        // Nobody is to take half an image for one.
+        fs::remove_file(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+    }
+    built?;
     ui::step("image", &format!("{} ({} KiB)", place.display(), fs::metadata(&place)?.len() / 1024));
     Ok(Outcome::Good)
 }
@@ -134,8 +192,9 @@ fn kernel(name: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
 /// Makes a disc in `folder` with a hypervisor that is built to count. Returns its path.
 pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let files = [("sidecore".to_owned(), kernel("sidecore-count", &["--features", "count"], RELEASE)?)];
-    make(folder, &files, &menu("emulator count", "")?)
+    let kernel = kernel("sidecore-count", &["--features", "count"], RELEASE)?;
+    let content = media::Content::new(&kernel, &[], "", |lines| menu("emulator count", lines), folder)?;
+    disc_of(&content, folder)
 }
 
 /// Builds a package for the bare machine with this profile and returns its ELF file.
@@ -163,13 +222,9 @@ pub fn kernel_of(package: &Path) -> Result<PathBuf> {
     bail!("no kernel in {}; `cargo mk fetch --again` brings it", boot.display())
 }
 
-/// Makes the disc of a setup in `folder`, for an emulator. `checked`: with the hypervisor of [`checked_kernel`]. Returns
+/// Makes the medium of a setup in `folder`, for an emulator. `checked`: with the hypervisor of [`checked_kernel`]. Returns
 /// its path.
 pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
-    disc_with(setup, folder, setup.options, checked)
-}
-
-fn disc_with(setup: &Setup, folder: &Path, options: &str, checked: bool) -> Result<PathBuf> {
     let parts = parts()?;
     let kernel = match (setup.feature, checked) {
         (Some(feature), _) => {
@@ -179,15 +234,44 @@ fn disc_with(setup: &Setup, folder: &Path, options: &str, checked: bool) -> Resu
         (None, true) => checked_kernel()?.to_owned(),
         (None, false) => parts.kernel.clone(),
     };
-    let mut files = vec![("sidecore".to_owned(), kernel)];
-    let mut lines = String::new();
     fs::create_dir_all(folder)?;
-    for (index, module) in setup.modules.iter().enumerate() {
-        let source = file(&module.content, folder, &format!("module-{index}"))?;
-        files.push((format!("module-{index}"), source));
-        lines.push_str(&format!("module2 /module-{index} {}\n    ", module.name));
+    let modules = modules_of(setup, folder)?;
+    let own = setup.medium.machine();
+    let load_config = if own.is_some() { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder)?;
+    let place = folder.join("medium");
+    match setup.medium {
+        Medium::Disc => return disc_of(&content, folder),
+        Medium::StickBios | Medium::StickUefi | Medium::StickSecureBoot => {
+            media::stick(&content, media::Stick::default(), folder, &place)?;
+        }
+        Medium::CdUefi => media::cd(&content, media::Cd { uefi: true }, folder, &place)?,
+        Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, None, folder, &place)?,
     }
-    make(folder, &files, &menu(options, &lines)?)
+    if let Some(own) = own {
+        fs::rename(place.join("sidecore.toml"), place.join(format!("machines/{own}.toml")))?;
+        fs::write(place.join("sidecore.toml"), OTHERS)?;
+    }
+    Ok(place)
+}
+
+/// What machines boot that have no configuration of their own, in scenarios.
+const OTHERS: &str =
+    "[[guest]]\nname = \"stranger\"\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initrd-small\"\n";
+
+/// Makes the disc that most scenarios boot, by BIOS.
+fn disc_of(content: &media::Content, folder: &Path) -> Result<PathBuf> {
+    let disc = folder.join("sidecore.iso");
+    media::cd(content, media::Cd { uefi: false }, folder, &disc)?;
+    Ok(disc)
+}
+
+/// The names and files of a setup's boot modules. A file that is made for one is in `folder`.
+fn modules_of(setup: &Setup, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let module = |(index, module): (usize, &Module)| {
+        Ok((module.name.clone(), file(&module.content, folder, &format!("module-{index}"))?))
+    };
+    setup.modules.iter().enumerate().map(module).collect()
 }
 
 /// Returns the path of a file with this content. A file that is made for it alone is in `folder`. `name`: its name there,
@@ -237,15 +321,22 @@ pub fn linux_disc(actions: &str, folder: &Path) -> Result<PathBuf> {
     fetch::ensure_nvme_tools()?;
     let more = paths::runs().join("parts/initrd-nvme");
     fs::write(&more, initramfs::nvme(&paths::nvme_tools())?)?;
-    let files = [("vmlinuz", &parts.guest_kernel), ("initrd", &parts.small_initrd), ("initrd-nvme", &more)];
-    let files = files.map(|(name, path)| (name.to_owned(), path.clone()));
     // The lines about the disks are of the levels 4 to 6.
     let menu = format!(
         "serial --unit=0 --speed=115200\nterminal_input serial console\nterminal_output serial console\nset timeout=0\n\
          menuentry \"Linux\" {{\n    linux /vmlinuz console=ttyS0 quiet loglevel=3 panic=-1 sc.do={actions}\n    \
          initrd /initrd /initrd-nvme\n}}\n"
     );
-    make(folder, &files, &menu)
+    let menu_file = folder.join("grub.cfg");
+    fs::write(&menu_file, menu)?;
+    let files = [
+        ("vmlinuz", &parts.guest_kernel),
+        ("initrd", &parts.small_initrd),
+        ("initrd-nvme", &more),
+        ("boot/grub/grub.cfg", &menu_file),
+    ];
+    let files = files.map(|(path, source)| Entry { path: path.to_owned(), source: source.clone() });
+    disc_of(&media::Content::of(files.to_vec())?, folder)
 }
 
 /// GRUB's menu with these words on the kernel's command line, and these lines for its modules.
@@ -253,28 +344,4 @@ fn menu(options: &str, lines: &str) -> Result<String> {
     let menu = fs::read_to_string(paths::root().join("boot/grub.cfg")).context("cannot read boot/grub.cfg")?;
     let menu = menu.replace(" OPTIONS\n", &format!("{}\n", format!(" {options}").trim_end()));
     Ok(menu.replace("    MODULES\n", &format!("    {}\n", lines.trim_end())))
-}
-
-/// Makes a disc with these files (name on the disc, source) and this menu.
-fn make(folder: &Path, files: &[(String, PathBuf)], menu: &str) -> Result<PathBuf> {
-    let content = folder.join("disc");
-    if content.exists() {
-        fs::remove_dir_all(&content)?;
-    }
-    fs::create_dir_all(content.join("boot/grub"))?;
-    fs::write(content.join("boot/grub/grub.cfg"), menu)?;
-    for (name, source) in files {
-        // A link is fastest. Across file systems only a copy works.
-        let place = content.join(name);
-        if fs::hard_link(source, &place).is_err() {
-            fs::copy(source, &place).with_context(|| format!("cannot copy {}", source.display()))?;
-        }
-    }
-    let disc = folder.join("sidecore.iso");
-    let mut mkrescue = Command::new(paths::deps().join("bin/grub-mkrescue"));
-    mkrescue.env("PATH", tools::path_with_wrappers()?);
-    mkrescue.arg("--directory").arg(paths::tree().join("usr/lib/grub/i386-pc"));
-    mkrescue.args(["--compress=no", "--fonts=", "--locales=", "--themes=", "--output"]).arg(&disc).arg(&content);
-    tools::quietly(&mut mkrescue, "grub-mkrescue")?;
-    Ok(disc)
 }

@@ -17,11 +17,13 @@ mod e2e;
 mod emulator;
 mod fetch;
 mod fuzz;
+mod grub;
 mod guest_tools;
 mod image;
 mod imports;
 mod linux_program;
 mod management;
+mod media;
 mod outcome;
 mod paths;
 mod pvh;
@@ -76,7 +78,7 @@ enum Verb {
         #[arg(long)]
         update: bool,
     },
-    /// Builds the bootable disc.
+    /// Builds a medium that boots a server: a USB stick, a CD, or a folder for booting by network.
     Image(image::Options),
     /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
     Disk(disk::Options),

@@ -1,13 +1,11 @@
 //! Runs the programs of the fetched tree, and cargo.
 //!
-//! The tree's programs need a newer C library than many hosts have, so the tree's own loader starts each. GRUB finds
-//! its helper programs by PATH, so `target/deps/bin` has wrappers that do the same.
+//! The tree's programs need a newer C library than many hosts have, so the tree's own loader starts each.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -18,9 +16,6 @@ use crate::{paths, ui};
 
 const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
 const LIBRARIES: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio"];
-
-/// Programs that other programs of the tree start by name.
-const WRAPPED: [&str; 6] = ["xorriso", "mtools", "mformat", "mcopy", "mmd", "grub-mkrescue"];
 
 fn library_path(tree: &Path) -> String {
     LIBRARIES.map(|folder| tree.join(folder).display().to_string()).join(":")
@@ -118,31 +113,6 @@ pub fn dying_with_us(program: &Path) -> Command {
     let mut command = Command::new(SETPRIV);
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
-}
-
-/// Writes the wrappers.
-pub fn write_wrappers() -> Result<()> {
-    let (bin, tree) = (paths::deps().join("bin"), paths::tree());
-    fs::create_dir_all(&bin)?;
-    for name in WRAPPED {
-        let script = format!(
-            "#!/bin/sh\nexec '{}' --library-path '{}' --argv0 '{name}' '{}' \"$@\"\n",
-            tree.join(LOADER).display(),
-            library_path(&tree),
-            tree.join("usr/bin").join(name).display(),
-        );
-        let path = bin.join(name);
-        fs::write(&path, script)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
-    Ok(())
-}
-
-/// PATH with the wrappers in front.
-pub fn path_with_wrappers() -> Result<std::ffi::OsString> {
-    let old = env::var_os("PATH").unwrap_or_default();
-    let folders = std::iter::once(paths::deps().join("bin")).chain(env::split_paths(&old));
-    env::join_paths(folders).context("PATH holds a folder that cannot be in it")
 }
 
 /// Runs a program silently and returns its output. If it fails, the error has the output.

@@ -18,6 +18,7 @@ mod life;
 mod machine_checks;
 mod management;
 mod maps;
+mod media;
 mod network;
 mod nvme;
 mod nvme_faults;
@@ -95,6 +96,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         ixgbe::list(),
         vhost::list(),
         disk::list(),
+        media::list(),
     ];
     lists.into_iter().flatten().collect()
 }

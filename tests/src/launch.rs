@@ -1,5 +1,6 @@
 //! The interface by which scenarios start emulated servers. `mk` implements it.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
@@ -48,6 +49,10 @@ pub trait Launch {
     /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
+
+    /// Builds the medium of a setup, and starts nothing. Tools that others wrote check a stick. `name` is the folder that it is
+    /// in. Returns its path.
+    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf>;
 }
 
 /// Programs that judge what the management guest does.
@@ -104,6 +109,9 @@ pub mod nowhere {
         }
         fn launch_disk(&mut self, _: &str) -> Result<Disk> {
             bail!("nothing to start")
+        }
+        fn build_medium(&mut self, _: &Setup, _: &str) -> Result<PathBuf> {
+            bail!("nothing to build")
         }
         fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {
             bail!("nothing to start")

@@ -1,5 +1,6 @@
 //! A scenario: a check with a name. And its context: what the check works with.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -135,6 +136,11 @@ impl<'a> Context<'a> {
         let mut disk = self.launch.launch_disk(name)?;
         disk.login(seconds(1800))?;
         Ok(disk)
+    }
+
+    /// See [`Launch::build_medium`].
+    pub fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
+        self.launch.build_medium(setup, name)
     }
 
     /// See [`Launch::judge`].

@@ -180,6 +180,42 @@ pub enum Failing {
     Flushes,
 }
 
+/// What an emulated server boots from, and by which firmware. `mk` builds each the way `cargo mk image` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A CD that boots by BIOS only, which is built fastest.
+    Disc,
+    /// A USB stick, by BIOS. On QEMU.
+    StickBios,
+    /// A USB stick, by UEFI. On QEMU.
+    StickUefi,
+    /// The same, by UEFI with Secure Boot and Microsoft's keys. On QEMU.
+    StickSecureBoot,
+    /// A CD, by UEFI. On QEMU.
+    CdUefi,
+    /// The network, by BIOS (PXE). The machine has a configuration of its own, by its MAC address. On QEMU.
+    NetworkBios,
+    /// The network, by UEFI. The machine has a configuration of its own, by its UUID. On QEMU.
+    NetworkUefi,
+}
+
+impl Medium {
+    /// MAC address of the NIC that a machine boots from by network.
+    pub const BOOT_MAC: &str = "52:54:00:b0:07:01";
+    /// UUID of the machine.
+    pub const UUID: &str = "0b7e5c1a-93d4-4f6e-8a21-c0ffee5ade01";
+
+    /// What GRUB finds the machine's own configuration by, if it boots by network.
+    #[must_use]
+    pub fn machine(self) -> Option<&'static str> {
+        match self {
+            Self::NetworkBios => Some(Self::BOOT_MAC),
+            Self::NetworkUefi => Some(Self::UUID),
+            Self::Disc | Self::StickBios | Self::StickUefi | Self::StickSecureBoot | Self::CdUefi => None,
+        }
+    }
+}
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -191,6 +227,8 @@ pub struct Setup {
     pub threads: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// What it boots from.
+    pub medium: Medium,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -250,6 +288,7 @@ impl Setup {
             cpus,
             threads: 1,
             memory_mib,
+            medium: Medium::Disc,
             modules: Vec::new(),
             options: "emulator",
             virtualization: true,

@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::fat::Entry;
 use super::root::{Spec, sources};
-use crate::{paths, tools};
+use crate::grub::{self, Format};
+use crate::tools;
 
 /// GRUB's modules: what its menu needs, and a few commands for a person at its prompt.
 const MODULES: &[&str] =
@@ -40,10 +41,7 @@ pub fn files(spec: &Spec, root: &Path, work: &Path) -> Result<Vec<Entry>> {
 /// Makes GRUB's image. It reads its menu from the partition that it was started from.
 pub fn grub(work: &Path) -> Result<PathBuf> {
     let place = work.join("BOOTX64.EFI");
-    let mut command = tools::program("usr/bin/grub-mkimage");
-    command.arg("--directory").arg(paths::tree().join("usr/lib/grub/x86_64-efi"));
-    command.args(["--format=x86_64-efi", "--prefix=/EFI/BOOT", "--output"]).arg(&place).args(MODULES);
-    tools::quietly(&mut command, "grub-mkimage")?;
+    grub::image(Format::Efi, "/EFI/BOOT", MODULES, None, &place)?;
     Ok(place)
 }
 

@@ -1,4 +1,4 @@
-//! Writes a FAT16 or FAT32 file system with files into a partition of a disk image, by mkfs.fat and mtools.
+//! Writes a FAT12, FAT16 or FAT32 file system with files into a partition of a disk image, by mkfs.fat and mtools.
 //!
 //! The crate fatfs (0.3.6) does not serve: it gives `.` and `..` long names, which fsck.fat rejects.
 
@@ -20,12 +20,13 @@ const BLOCK: u64 = 512;
 const CLUSTER_BLOCKS: u64 = 8;
 /// Bytes of a cluster.
 const CLUSTER: u64 = BLOCK * CLUSTER_BLOCKS;
-/// Most blocks before the tables, and of FAT16's root folder.
+/// Most blocks before the tables, and of the root folder of FAT12 and FAT16.
 const RESERVED_BLOCKS: u64 = 64;
 /// Most bytes of a file on FAT.
 const MOST: u64 = u32::MAX as u64;
 
 /// A file of the file system.
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// Its path, with `/` between folders and none in front.
     pub path: String,
@@ -37,6 +38,8 @@ pub struct Entry {
 /// determination").
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
+    /// 12 bits.
+    Fat12,
     /// 16 bits.
     Fat16,
     /// 32 bits.
@@ -47,6 +50,7 @@ impl Kind {
     /// Bits of an entry.
     fn bits(self) -> u64 {
         match self {
+            Self::Fat12 => 12,
             Self::Fat16 => 16,
             Self::Fat32 => 32,
         }
@@ -55,6 +59,7 @@ impl Kind {
     /// The numbers of clusters that make it this kind.
     fn clusters(self) -> RangeInclusive<u64> {
         match self {
+            Self::Fat12 => 1..=4_084,
             Self::Fat16 => 4_085..=65_524,
             Self::Fat32 => 65_525..=0x0fff_fff4,
         }
@@ -183,5 +188,6 @@ mod tests {
         assert_eq!(refused(0, *Kind::Fat32.sizes().start()), "");
         assert!(check(&[], 15 << 20, Kind::Fat16).is_err() && check(&[], 24 << 20, Kind::Fat16).is_ok());
         assert!(check(&[], 256 << 20, Kind::Fat16).is_err());
+        assert!(check(&[], 17 << 20, Kind::Fat12).is_err() && check(&[], 2 << 20, Kind::Fat12).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Identifiers from a hash of the inputs, and the image's date: the same inputs give the same image.
 
-use std::env;
+use std::path::Path;
+use std::{env, fs, io};
 
 use anyhow::{Context as _, Result};
 use gpt_disk_types::Guid;
@@ -26,6 +27,21 @@ impl Seed {
         let input = input.as_ref();
         self.0.update((input.len() as u64).to_le_bytes());
         self.0.update(input);
+    }
+
+    /// Adds the content of a file as an input.
+    pub fn add_file(&mut self, path: &Path) -> Result<()> {
+        let cannot_read = || format!("cannot read {}", path.display());
+        let (mut file, mut hash) = (fs::File::open(path).with_context(cannot_read)?, Sha256::new());
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match io::Read::read(&mut file, &mut buffer).with_context(cannot_read)? {
+                0 => break,
+                length => hash.update(&buffer[..length]),
+            }
+        }
+        self.add(hash.finalize());
+        Ok(())
     }
 
     /// The hash in hexadecimal.

@@ -11,17 +11,15 @@ use scenarios::platform::Platform;
 
 use super::process::{Process, SocketPath};
 use super::qemu::{self, accept};
-use crate::{disk, paths, tools};
+use crate::{disk, tools};
 
 /// Starts the machine. The copy stays in `folder` for whoever wants to look at it.
 pub fn start(platform: Platform, folder: &Path) -> Result<Disk> {
     let image = disk::image()?;
-    let (copy, variables) = (folder.join("disk.img"), folder.join("variables"));
+    let copy = folder.join("disk.img");
     let mut cp = Command::new("cp");
     cp.args(["--sparse=always", "--reflink=auto", "--"]).arg(&image).arg(&copy);
     tools::quietly(&mut cp, "cp")?;
-    let firmware = paths::tree().join("usr/share/OVMF");
-    fs::copy(firmware.join("OVMF_VARS_4M.fd"), &variables).context("cannot copy OVMF's variables")?;
 
     let console = SocketPath::new("console");
     let listener = UnixListener::bind(&console.0)?;
@@ -30,10 +28,7 @@ pub fn start(platform: Platform, folder: &Path) -> Result<Disk> {
     let (accelerator, cpu) = if platform == Platform::Kvm { ("kvm", "host") } else { ("tcg", "max") };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", cpu, "-m", "1024M", "-smp", "2"]);
     command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults"]);
-    let flash =
-        |n: u32, file: &Path, more: &str| format!("if=pflash,unit={n},format=raw,file={}{more}", file.display());
-    command.args(["-drive", &flash(0, &firmware.join("OVMF_CODE_4M.fd"), ",readonly=on")]);
-    command.args(["-drive", &flash(1, &variables, "")]);
+    qemu::uefi(&mut command, folder, "")?;
     command.args(["-drive", &format!("if=none,id=disk,format=raw,file={}", copy.display())]);
     command.args(["-device", "virtio-blk-pci,drive=disk,disable-legacy=on"]);
     command.args(["-chardev", &format!("socket,id=console,path={},logfile={}", console.0.display(), log.display())]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{HOST_ADDRESS, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -62,7 +62,8 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
     command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
-    command.args(["-device", EXIT_PORT, "-boot", "d", "-cdrom"]).arg(run.disc);
+    command.args(["-device", EXIT_PORT]);
+    boot_from(&mut command, run)?;
     let first = match console {
         // QEMU's log has a byte twice if the socket was full. So whoever types keeps what comes out.
         Some(path) if typed.is_some() => format!("socket,id=com1,path={}", path.display()),
@@ -119,6 +120,54 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         process.typed = Some(stream);
     }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Gives the machine its medium, and OVMF if it boots by UEFI.
+fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
+    let disc = run.disc.display();
+    match run.setup.medium {
+        Medium::StickUefi | Medium::CdUefi | Medium::NetworkUefi => uefi(command, run.folder, "")?,
+        Medium::StickSecureBoot => {
+            // The variables are protected by system management mode.
+            command.args(["-machine", "smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"]);
+            uefi(command, run.folder, ".ms")?;
+        }
+        Medium::Disc | Medium::StickBios | Medium::NetworkBios => {}
+    }
+    match run.setup.medium {
+        Medium::Disc | Medium::CdUefi => {
+            command.args(["-boot", "d", "-cdrom"]).arg(run.disc);
+        }
+        Medium::StickBios | Medium::StickUefi | Medium::StickSecureBoot => {
+            command.args(["-drive", &format!("if=none,id=stick,format=raw,file={disc}")]);
+            command.args([
+                "-device",
+                "qemu-xhci,id=sticks",
+                "-device",
+                "usb-storage,bus=sticks.0,drive=stick,bootindex=0",
+            ]);
+        }
+        Medium::NetworkBios | Medium::NetworkUefi => {
+            let file = if run.setup.medium == Medium::NetworkBios { "sidecore.0" } else { "sidecore.efi" };
+            // A network of its own: nothing but this folder is in it.
+            command.args(["-netdev", &format!("user,id=boot,restrict=on,tftp={disc},bootfile={file}")]);
+            let nic = format!("virtio-net-pci,netdev=boot,mac={},bootindex=0", Medium::BOOT_MAC);
+            command.args(["-device", &nic, "-uuid", Medium::UUID]);
+        }
+    }
+    Ok(())
+}
+
+/// Gives the machine UEFI firmware (OVMF), with fresh variables in the file `variables` in the folder of its logs. `kind`: empty, or
+/// `.ms` for Secure Boot with Microsoft's keys.
+pub fn uefi(command: &mut Command, folder: &Path, kind: &str) -> Result<()> {
+    let (firmware, variables) = (paths::tree().join("usr/share/OVMF"), folder.join("variables"));
+    fs::copy(firmware.join(format!("OVMF_VARS_4M{kind}.fd")), &variables).context("cannot copy OVMF's variables")?;
+    let flash =
+        |n: u32, file: &Path, more: &str| format!("if=pflash,unit={n},format=raw,file={}{more}", file.display());
+    command.args(["-drive", &flash(0, &firmware.join(format!("OVMF_CODE_4M{kind}.fd")), ",readonly=on")]);
+    command.args(["-drive", &flash(1, &variables, "")]);
+    Ok(())
 }
 
 /// Waits until QEMU connects. If it ends instead, the error has its output from the file `words`.

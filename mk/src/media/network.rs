@@ -1,0 +1,63 @@
+//! A folder for a TFTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI.
+//!
+//! GRUB takes a machine's own configuration if there is one: `machines/UUID.toml` by the UUID that SMBIOS gives the machine,
+//! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use super::{Content, PREFIX, modules};
+use crate::grub::{self, Format};
+
+/// GRUB's commands that load the configuration and start the hypervisor. A file that is not there is no error: the next one is tried.
+/// At the end of a menu entry that has said "File not found" GRUB waits ten seconds for a key, but not after `boot`.
+pub const CONFIG_BY_MACHINE: &str = "\
+smbios --type 1 --get-uuid 8 --set uuid
+    echo \"UUID $uuid, MAC address $net_default_mac: looking for a configuration of this machine's own.\"
+    if module2 /machines/$uuid.toml sidecore.toml; then
+        echo \"machines/$uuid.toml\"
+    elif module2 /machines/$net_default_mac.toml sidecore.toml; then
+        echo \"machines/$net_default_mac.toml\"
+    else
+        echo \"There is none: sidecore.toml\"
+        module2 /sidecore.toml sidecore.toml
+    fi
+    boot";
+
+/// What the commands need, and how GRUB reads files by network.
+const HERE: [&str; 3] = ["net", "smbios", "tftp"];
+/// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
+const FIRST: &str = "set feature_net_search_cfg=n\n";
+
+/// Makes the folder `place`. Files that are there and have the same names are replaced, others stay.
+///
+/// - `server`: the TFTP server. `None`: GRUB asks the one that the DHCP server's answer names. GRUB for BIOS knows no other, so where the
+///   DHCP server names none, or a wrong one, and another server adds what PXE needs (proxy DHCP), it has to be here.
+/// - `work`: a folder for what is needed meanwhile.
+pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: &Path) -> Result<()> {
+    let prefix = server.map_or_else(|| PREFIX.to_owned(), |server| format!("(tftp,{server}){PREFIX}"));
+    let create = |folder: &Path| {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
+    };
+    create(&place.join("machines"))?;
+    for (format, name, driver) in
+        [(Format::BiosNetwork, "sidecore.0", ["biosdisk", "pxe"]), (Format::Efi, "sidecore.efi", ["efinet", "fat"])]
+    {
+        let image = work.join(name);
+        grub::image(format, &prefix, &modules(&[&HERE[..], &driver].concat()), Some(FIRST), &image)?;
+        copy(&image, &place.join(name))?;
+    }
+    for file in &content.files {
+        let to = place.join(&file.path);
+        create(to.parent().unwrap_or(place))?;
+        copy(&file.source, &to)?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display())).map(drop)
+}

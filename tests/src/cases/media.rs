@@ -1,0 +1,171 @@
+//! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+use crate::boot::{Boot, alone};
+use crate::guests::{Guest, server};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::setup::{Medium, Setup};
+
+/// Pings that have to be answered.
+const PINGS: u64 = 100;
+/// MiB that OVMF keeps for itself, and more.
+const FIRMWARE_MIB: u32 = 256;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let scenario = |name, about| Scenario::new(name, about, QEMU).taking_turns();
+    let same = "each medium is built twice, in two folders and at two times: the same bytes; a stick is clean for sgdisk and fsck";
+    vec![
+        alone(scenario("media", same), media),
+        alone(scenario("usb-bios", "a USB stick, by BIOS: two Linux guests ping"), |context, ()| {
+            boots(context, "usb-bios", Medium::StickBios, None)
+        }),
+        alone(scenario("usb-uefi", "the same stick, by UEFI: two Linux guests ping"), |context, ()| {
+            boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
+        }),
+        alone(scenario("cd-uefi", "a CD, by UEFI: two Linux guests ping"), |context, ()| {
+            boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
+        }),
+        alone(
+            scenario(
+                "pxe-bios",
+                "the network, by BIOS, with the configuration of its MAC address: two Linux guests ping",
+            ),
+            |context, ()| boots(context, "pxe-bios", Medium::NetworkBios, None),
+        ),
+        alone(
+            scenario("pxe-uefi", "the network, by UEFI, with the configuration of its UUID: two Linux guests ping"),
+            |context, ()| boots(context, "pxe-uefi", Medium::NetworkUefi, Some("/MAC(")),
+        ),
+        alone(
+            scenario(
+                "usb-secure-boot",
+                "the stick, by UEFI with Secure Boot: the firmware says why it does not start it",
+            ),
+            refused,
+        ),
+    ]
+}
+
+/// A server with two Linux guests.
+fn setup(name: &str, medium: Medium) -> Setup {
+    let guests = [(1, 2), (2, 1)].map(|(number, peer)| Guest::new(number).peer(peer).then("obey"));
+    Setup { medium, ..server(name, &guests) }
+}
+
+/// Boots the server. `from`: a part of the device path from which UEFI firmware starts GRUB; `None` for BIOS.
+fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&str>) -> Result<()> {
+    let mut setup = setup(name, medium);
+    if from.is_some() {
+        setup.memory_mib += FIRMWARE_MIB;
+    }
+    let mut session = context.boot(&setup)?;
+    session.all_obey(["a", "b"])?;
+    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+    let figures = &mut context.figures;
+    figures.exactly("pings sent", crate::session::number(&ping, "sent")?, PINGS)?;
+    figures.exactly("pings answered", crate::session::number(&ping, "received")?, PINGS)?;
+    // OVMF says on COM1 what it starts. BIOS says nothing there.
+    let console = session.console()?;
+    let starts: Vec<&str> = console.lines().filter(|line| line.contains("BdsDxe: starting Boot")).collect();
+    figures.exactly("times that UEFI firmware started something", starts.len(), usize::from(from.is_some()))?;
+    if let Some(from) = from {
+        let right = starts.iter().filter(|line| line.contains(from)).count();
+        figures.exactly(&format!("of these, from a device path with `{from}`"), right, 1)?;
+    }
+    session.shut_down().map(drop)
+}
+
+/// Secure Boot with Microsoft's keys is on, and GRUB on the stick is signed by nobody.
+fn refused(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("usb-secure-boot", Medium::StickSecureBoot);
+    setup.memory_mib += FIRMWARE_MIB;
+    let session = context.boot(&setup)?;
+    let (begun, limit) = (Instant::now(), seconds(120));
+    let console = loop {
+        let console = session.console()?;
+        if console.contains("Access Denied") || begun.elapsed() > limit {
+            break console;
+        }
+        thread::sleep(seconds(1));
+    };
+    let lines = |text: &str| console.lines().filter(|line| line.contains(text)).count();
+    let figures = &mut context.figures;
+    figures.at_least(
+        "times that the firmware refused a USB stick by the words `Access Denied`",
+        lines("Access Denied"),
+        1,
+    )?;
+    figures.exactly("lines of GRUB or sidecore", lines("GRUB") + lines("sidecore"), 0)
+}
+
+/// Builds each medium twice.
+fn media(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    for (what, medium) in [("stick", Medium::StickUefi), ("CD", Medium::CdUefi)] {
+        let setup = setup(&format!("media-{what}"), medium);
+        let first = context.build_medium(&setup, &format!("media-{what}-first"))?;
+        // FAT has times in steps of two seconds.
+        thread::sleep(seconds(3));
+        let second = context.build_medium(&setup, &format!("media-{what}-second"))?;
+        let (length, different) = compare(&first, &second)?;
+        context.figures.at_least(&format!("bytes of the {what}"), length, 16 << 20)?;
+        context.figures.exactly(&format!("bytes of a second {what} that differ"), different, 0)?;
+    }
+    Ok(())
+}
+
+/// Compares two files. Returns the length of the first, and the number of bytes that differ or that only one of them has.
+fn compare(first: &Path, second: &Path) -> Result<(u64, u64)> {
+    const PIECE: u64 = 1 << 20;
+    let open = |path: &Path| File::open(path).with_context(|| format!("cannot open {}", path.display()));
+    let (mut one, mut other) = (BufReader::new(open(first)?), BufReader::new(open(second)?));
+    let (mut length, mut different) = (0, 0);
+    loop {
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        (&mut one).take(PIECE).read_to_end(&mut a)?;
+        (&mut other).take(PIECE).read_to_end(&mut b)?;
+        if a.is_empty() && b.is_empty() {
+            return Ok((length, different));
+        }
+        length += a.len() as u64;
+        if a != b {
+            different += a.len().abs_diff(b.len()) as u64;
+            different += a.iter().zip(&b).filter(|(a, b)| a != b).count() as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{env, fs};
+
+    #[test]
+    fn files_of_different_bytes_or_lengths_differ() {
+        let file = |name: &str, content: &[u8]| {
+            let path = env::temp_dir().join(format!("scenarios-media-{}-{name}", std::process::id()));
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let mut long = vec![1; (1 << 20) + 3];
+        let a = file("a", &long);
+        long[7] = 2;
+        let b = file("b", &long);
+        let c = file("c", &long[..1 << 20]);
+        assert_eq!(compare(&a, &a).unwrap(), ((1 << 20) + 3, 0));
+        assert_eq!(compare(&a, &b).unwrap(), ((1 << 20) + 3, 1));
+        assert_eq!(compare(&a, &c).unwrap(), ((1 << 20) + 3, 4));
+        assert_eq!(compare(&c, &a).unwrap(), (1 << 20, 4));
+        for path in [a, b, c] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
