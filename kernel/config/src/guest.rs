@@ -177,6 +177,11 @@ pub enum Restart {
     Always,
 }
 
+impl Restart {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&str, Self); 2] = [("never", Self::Never), ("always", Self::Always)];
+}
+
 /// Places in the file of a guest's values that are checked against the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {

@@ -1,5 +1,7 @@
 //! The limits of a configuration.
 
+use core::ops::RangeInclusive;
+
 /// Largest configuration file in bytes. 32 guests with eight devices each have a quarter of it.
 pub const MAX_FILE: usize = 64 << 10;
 /// Most bytes of the heap that reading a configuration file of `len` bytes takes, with the mistakes that are found in it. The
@@ -42,6 +44,8 @@ pub const MAX_MEMORY: u64 = 1 << 40;
 pub const MEMORY_UNIT: u64 = 2 << 20;
 /// Greatest weight of a guest.
 pub const MAX_WEIGHT: u16 = 16;
+/// What `weight` may be.
+pub(crate) const WEIGHTS: RangeInclusive<u32> = 1..=MAX_WEIGHT as u32;
 /// Longest command line of a guest's kernel in bytes: x86 Linux's `COMMAND_LINE_SIZE` without the final zero.
 pub const MAX_CMDLINE: usize = 2047;
 /// Most engines. It is one for now. The plan and the types allow more.

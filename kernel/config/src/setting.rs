@@ -1,22 +1,16 @@
 //! Values of a guest that can be changed while it runs. They are checked as those of the file.
 
 use alloc::string::String;
-use core::ops::RangeInclusive;
 
 use control::{SettingKey, Text, sentence};
 
 use crate::guest::{Guest, Restart};
-use crate::limits::MAX_WEIGHT;
-
-/// What `restart` may be.
-pub(crate) const RESTARTS: [(&str, Restart); 2] = [("never", Restart::Never), ("always", Restart::Always)];
-/// What `weight` may be.
-pub(crate) const WEIGHTS: RangeInclusive<u32> = 1..=MAX_WEIGHT as u32;
+use crate::limits::WEIGHTS;
 
 /// A value to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// `weight`: 1 to [`MAX_WEIGHT`].
+    /// `weight`: 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT).
     Weight(u16),
     /// `restart`: what follows the next end of the guest.
     Restart(Restart),
@@ -36,7 +30,7 @@ impl Setting {
                     sentence(format_args!("expected a weight from {} to {}", WEIGHTS.start(), WEIGHTS.end()))
                 })
             }
-            SettingKey::Restart => RESTARTS
+            SettingKey::Restart => Restart::WORDS
                 .iter()
                 .find(|(word, _)| *word == value)
                 .map(|&(_, restart)| Self::Restart(restart))

@@ -14,11 +14,11 @@ use core::fmt::{self, Display, Write};
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
-use crate::argument::{Argument, Kind, words};
 use crate::fold::Folded;
 use crate::no_memory::{NoMemory, collect};
-use crate::permissions::{Caller, MAX_WHO, Permissions, Way};
-use crate::sender::MAX_ADDRESS;
+use crate::notice::Notice;
+use crate::permissions::{Caller, Permissions, Way};
+use crate::sender::{MAX_ADDRESS, MAX_WHO};
 use crate::shown::{Joined, beginning};
 use crate::{Command, Text};
 
@@ -45,26 +45,6 @@ pub enum Outcome {
     Refused,
     /// It could not be carried out.
     Failed,
-}
-
-/// What a report of the agent says, as an argument.
-pub(crate) const NOTICE: Argument = Argument {
-    member: Some("what"),
-    shown: "login|logout|refused",
-    needed: true,
-    kind: Kind::Choice { what: "notice", words: &Notice::NAMES },
-};
-
-words! {
-    /// What the agent reports of a key.
-    Notice or Refused {
-        /// Its owner has logged in.
-        Login = "login";
-        /// Its owner has logged out.
-        Logout = "logout";
-        /// The agent has refused a command.
-        Refused = "refused";
-    }
 }
 
 /// One record.

@@ -12,8 +12,8 @@ use crate::Text;
 use crate::argument::{
     AllGiven, Argument, CLASSES, GUEST, Given, Kind, LINE, ON, PORT, RAW, STOP, TEXT, VALUE, Value, WHY,
 };
-use crate::audit::{NOTICE, Notice};
 use crate::no_memory::sentence;
+use crate::notice::{NOTICE, Notice};
 use crate::permissions::{Caller, Permissions};
 use crate::setting::{KEY, SettingKey};
 use crate::shown::Shortened;

@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
 use crate::Text;
-use crate::sender::{MAX_ADDRESS, Sender};
+use crate::sender::{MAX_ADDRESS, MAX_WHO, Sender};
 use crate::shown::{Joined, beginning};
 use crate::unknown::unknown;
 
@@ -93,9 +93,6 @@ impl Way {
         }
     }
 }
-
-/// Most bytes of the name of a caller.
-pub const MAX_WHO: usize = 32;
 
 /// Who asks for something, and what may be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

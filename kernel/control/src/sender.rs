@@ -3,8 +3,8 @@
 
 use heapless::String;
 
-use crate::permissions::MAX_WHO;
-
+/// Most bytes of the name of a caller.
+pub const MAX_WHO: usize = 32;
 /// Most bytes of a client's address. An IPv6 address has up to 39, and its zone may follow.
 pub const MAX_ADDRESS: usize = 48;
 

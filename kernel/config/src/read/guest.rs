@@ -13,17 +13,16 @@ use super::rules;
 use super::stage::Stages;
 use crate::config::Config;
 use crate::guest::{
-    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, SplitLock,
+    Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart, SplitLock,
 };
 use crate::limits::{
     DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
-    MAX_NETS, MAX_PAIRS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, MIN_MTU,
+    MAX_NETS, MAX_PAIRS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, WEIGHTS,
 };
 use crate::mac::Mac;
 use crate::management::is_reserved_port;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
-use crate::setting::{RESTARTS, WEIGHTS};
 use crate::size;
 
 const KEYS: [&str; 21] = [
@@ -136,7 +135,7 @@ fn read_rest(
     let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
     let share = super::share::read(section);
     let weight = section.integer("weight", WEIGHTS).map_or(1, |(weight, _)| weight);
-    let restart = section.word("restart", &RESTARTS);
+    let restart = section.word("restart", &Restart::WORDS);
     let autostart = section.boolean("autostart");
     places.cores = vcpus_place;
     let cores = read_cores(section, config, vcpus, &mut places);
