@@ -11,6 +11,8 @@ mod stage;
 mod trace;
 mod uplink;
 
+pub(crate) use name::is_name;
+
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;

@@ -15,6 +15,7 @@ use crate::guest::{Completion, Console, Guest, GuestDevice, Net, NotifyBar, Offl
 use crate::limits::{DEFAULT_MTU, DEFAULT_OVERLAY};
 use crate::mac::Mac;
 use crate::management::is_reserved_port;
+use crate::read::is_name;
 use crate::rules::{DEFAULT_STORM, Rules, Vlan};
 use crate::share::Share;
 use crate::size;
@@ -293,7 +294,8 @@ fn show_uplink(f: &mut Formatter<'_>, config: &Config, uplink: &Uplink) -> fmt::
         None => f.write_str("# its entry had a mistake: no frame passes\n")?,
     }
     let is_device = uplink.device.is_some_and(|device| is_shown_as(device, &uplink.name));
-    let name = Some(&*uplink.name).filter(|name| !name.is_empty() && !is_device);
+    // Without a device, a name that was the device's address is no name.
+    let name = Some(&*uplink.name).filter(|name| is_name(name) && !is_device);
     word(f, "name", name)?;
     let steering = match uplink.steering {
         Steering::None => None,

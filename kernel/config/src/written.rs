@@ -4,9 +4,10 @@ use crate::config::Config;
 use crate::disk::Disk;
 use crate::guest::{GuestDevice, Places};
 use crate::mistake::Place;
+use crate::read::is_name;
 
 impl Config {
-    /// Forgets all places in the file, and what was found out about compressed modules.
+    /// Forgets all places in the file, names that ports with a mistake have from their devices, and what was found out about compressed modules.
     #[must_use]
     pub fn written(mut self) -> Self {
         let places = self.modules.iter_mut().map(|module| &mut module.place);
@@ -14,6 +15,12 @@ impl Config {
         let places = places.chain(self.engines.iter_mut().map(|engine| &mut engine.place));
         let places = places.chain(self.uplinks.iter_mut().map(|uplink| &mut uplink.place));
         places.chain(self.stages.iter_mut().map(|stage| &mut stage.place)).for_each(forget);
+        for uplink in &mut self.uplinks {
+            // The entry has a mistake, and the name is the address of the device that it does not get.
+            if uplink.device.is_none() && !is_name(&uplink.name) {
+                uplink.name.clear();
+            }
+        }
         for guest in &mut self.guests {
             guest.places = Places::default();
             for device in &mut guest.devices {

@@ -308,3 +308,11 @@ proptest! {
         check(&parse("f", text).config);
     }
 }
+
+#[test]
+fn a_port_with_a_mistake_has_no_address_for_a_name() {
+    let parsed = parse("f", "[[port]]\ndevice = '01:00.0'\nvlan = 0\n");
+    assert_eq!((parsed.mistakes.len(), parsed.config.uplinks[0].name.as_str()), (1, "01:00.0"));
+    assert_eq!(check(&parsed.config).len(), 1);
+    assert!(!Shown(&parsed.config).to_string().contains("01:00.0"));
+}
