@@ -81,7 +81,7 @@ pub fn scaling(platform: Platform, quick: bool) -> Result<Value> {
     Ok(json!({ "rows": rows }))
 }
 
-/// The numbers of a window. `one`: the units a second of the first guest alone, which the first window sets.
+/// The numbers of a window. `one`: the units that were delivered a second of the first guest alone, which the first window sets.
 fn scaling_row(
     load: &str,
     schedule: &str,
@@ -96,7 +96,9 @@ fn scaling_row(
     let (total, exits, interrupts) =
         (units.iter().sum::<u64>() as f64, exits.iter().sum::<u64>(), interrupts.iter().sum::<u64>());
     let (least, most) = units.iter().min().zip(units.iter().max()).context("no guest works")?;
-    let a_second = total / window.seconds();
+    // Frames that the receiver had no buffer for are no work done, and cost the engine less.
+    let dropped = window.dropped()?;
+    let a_second = (total - dropped as f64) / window.seconds();
     let alone = *one.get_or_insert(a_second);
     Ok(json!({
         "load": load,
@@ -104,14 +106,15 @@ fn scaling_row(
         "guests": workers.len(),
         "seconds": ratio(window.seconds(), 1.0),
         "units": units,
-        "units_per_second": ratio(a_second, 1.0),
+        "delivered_per_second": ratio(a_second, 1.0),
         "total_to_one_guest": ratio(a_second, alone),
         "least_to_most": ratio(*least as f64, *most as f64),
         "exits": exits,
         "exits_per_1000": ratio(exits as f64 * 1000.0, total),
         "interrupts": interrupts,
         "interrupts_per_unit": ratio(interrupts as f64, total),
-        "dropped": window.dropped()?,
+        "dropped": dropped,
+        "dropped_per_1000": ratio(dropped as f64 * 1000.0, total),
         "busy_turns": window.busy_turns()?,
         "units_per_busy_turn": ratio(total, window.busy_turns()? as f64),
         "busy_percent": window.busy_percent()?,
@@ -157,7 +160,7 @@ pub fn mixed(platform: Platform, quick: bool) -> Result<Value> {
 struct First {
     /// Nanoseconds of a request without streams: the average, the median and the 99th percentile.
     request: Option<[f64; 3]>,
-    /// Frames a second of one stream.
+    /// Frames a second of one stream, without those that were dropped.
     stream: Option<f64>,
 }
 
@@ -176,7 +179,8 @@ fn mixed_row(
     let times = [window.seconds() * 1e9 / requests, number("p50_ns")?, number("p99_ns")?];
     let alone = *first.request.get_or_insert(times);
     let [average, median, late] = [0, 1, 2].map(|n| ratio(times[n], alone[n]));
-    let of_a_stream = (!sent.is_empty()).then(|| frames / window.seconds() / sent.len() as f64);
+    let delivered = frames - window.dropped()? as f64;
+    let of_a_stream = (!sent.is_empty()).then(|| delivered / window.seconds() / sent.len() as f64);
     let stream_to_one = of_a_stream.map(|rate| ratio(rate, *first.stream.get_or_insert(rate)));
     Ok(json!({
         "scheduling": schedule,
@@ -240,6 +244,7 @@ mod tests {
         assert_eq!((&row["total_to_one_guest"], &row["least_to_most"]), (&json!(1.5), &json!(0.8)));
         assert_eq!((&row["units_per_busy_turn"], &row["interrupts_per_unit"]), (&json!(4.5), &json!(0.5)));
         assert_eq!((&row["guests"], &row["units"], &row["dropped"]), (&json!(2), &json!([200, 250]), &json!(45)));
+        assert_eq!((&row["delivered_per_second"], &row["dropped_per_1000"]), (&json!(202.5), &json!(100.0)));
     }
 
     #[test]
