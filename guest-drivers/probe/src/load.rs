@@ -185,7 +185,8 @@ fn ask(device: &mut Device, tally: &mut Tally, peer: Mac, number: u32) -> Result
 const SAMPLES: usize = 1000;
 
 /// Sends requests to the peer, one at a time, for ever. After each series of `count` (at most [`SAMPLES`]) it reports how long they
-/// took, in nanoseconds: the median, the 99th percentile and the longest.
+/// took, in nanoseconds: the median, the 99th percentile and the longest. `begun` is the TSC at the first request of the series: a
+/// report may reach its reader long after.
 pub fn latency(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> {
     let count = count as usize;
     if count == 0 || count > SAMPLES {
@@ -200,6 +201,7 @@ pub fn latency(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> 
     let mut number = 0_u32;
     loop {
         let mut samples: heapless::Vec<u64, SAMPLES> = heapless::Vec::new();
+        let first = cpu::tsc();
         while samples.len() < count {
             let begun = cpu::tsc();
             ask(&mut device, &mut tally, peer, number)?;
@@ -210,7 +212,7 @@ pub fn latency(parts: Parts, peer: Mac, count: u32) -> Result<(), &'static str> 
         // The sample with `of` hundredths of all below it or equal to it.
         let percentile = |of: usize| samples[(count * of).div_ceil(100).max(1) - 1].saturating_mul(1000) / megahertz;
         say!(
-            "\"do\":\"latency\",\"count\":{count},\"p50_ns\":{},\"p99_ns\":{},\"max_ns\":{}",
+            "\"do\":\"latency\",\"count\":{count},\"begun\":{first},\"p50_ns\":{},\"p99_ns\":{},\"max_ns\":{}",
             percentile(50),
             percentile(99),
             percentile(100)

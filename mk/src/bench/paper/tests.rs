@@ -26,14 +26,14 @@ fn results() -> Value {
         ] },
         "scaling": { "platform": "bochs", "quick": false, "rows": [
             { "load": "requests", "scheduling": "fine", "guests": 1, "units_per_busy_turn": 1.02, "least_to_most": 1,
-              "total_to_one_guest": 1, "busy_percent": 12.5, "exits_per_1000": 0, "interrupts_per_unit": 1 },
+              "total_to_one_guest": 1, "dropped_per_1000": 0, "busy_percent": 12.5, "exits_per_1000": 0, "interrupts_per_unit": 1 },
             { "load": "requests", "scheduling": "per-device", "guests": 2, "units_per_busy_turn": 1.5, "least_to_most": 0.9876,
-              "total_to_one_guest": 1.912, "busy_percent": 25, "exits_per_1000": 0.01, "interrupts_per_unit": 0.9 },
+              "total_to_one_guest": 1.912, "dropped_per_1000": 825.75, "busy_percent": 25, "exits_per_1000": 0.01, "interrupts_per_unit": 0.9 },
         ] },
         "mixed": { "platform": "qemu", "quick": false, "rows": [
-            { "scheduling": "fine", "streams": 0, "frames_per_request": 0, "busy_turns_per_request": 4.1, "p50_to_alone": 1,
+            { "scheduling": "fine", "streams": 0, "frames_per_request": 0, "busy_turns_per_request": 4.1, "average_to_alone": 1, "p50_to_alone": 1,
               "p99_to_alone": 1, "stream_to_one": null },
-            { "scheduling": "fine", "streams": 1, "frames_per_request": 33.5, "busy_turns_per_request": 9.1, "p50_to_alone": 1.25,
+            { "scheduling": "fine", "streams": 1, "frames_per_request": 33.5, "busy_turns_per_request": 9.1, "average_to_alone": 1.75, "p50_to_alone": 1.25,
               "p99_to_alone": 3.5, "stream_to_one": 1 },
         ] },
         "load": { "platform": "qemu", "quick": false, "rows": [

@@ -95,10 +95,10 @@ impl Window {
         }
     }
 
-    /// The window from now until `pass` returns, and what it returns.
-    pub fn until<T>(session: &mut Session, pass: impl FnOnce(&mut Session) -> Result<T>) -> Result<(Self, T)> {
+    /// The window from now until `pass` returns, and what it returns. `pass` gets the TSC at the beginning.
+    pub fn until<T>(session: &mut Session, pass: impl FnOnce(&mut Session, u64) -> Result<T>) -> Result<(Self, T)> {
         let before = session.counters()?;
-        let passed = pass(session)?;
+        let passed = pass(session, before.tsc)?;
         Ok((Self([before, session.counters()?]), passed))
     }
 
