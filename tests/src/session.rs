@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use control::{Command, Counters, Event, GuestState, GuestSummary, Request, StopReason, View};
+use control::{Command, Counters, Event, GuestState, GuestSummary, Record, Request, StopReason, View};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -253,6 +253,14 @@ impl Session {
         let command = Command::Show(View::Counters);
         self.ask_again("the counters", &command, limit, ASK_FOR_COUNTERS, |event| match event {
             Event::Counters(counters) => Some((counters.id, counters.clone())),
+            _ => None,
+        })
+    }
+
+    /// Reads the records of the audit.
+    pub fn audit(&mut self) -> Result<Vec<Record>> {
+        self.ask_again("the audit", &Command::Audit, Duration::from_secs(20), ASK_FOR_COUNTERS, |event| match event {
+            Event::Audit { id, records } => Some((*id, records.clone())),
             _ => None,
         })
     }

@@ -320,6 +320,26 @@ mod tests {
     }
 
     #[test]
+    fn nothing_of_a_former_conversation_comes_after_the_port_is_opened_again() {
+        let line = Event::Console { guest: "a".into(), line: "w".repeat(500) }.to_line().unwrap();
+        for begins_with_event in [false, true] {
+            let asked = "{\"command\":\"list\",\"id\":1}\n{\"command\":\"list\",\"id\":2}\n";
+            let (mut channel, mut port) = (Channel::new(), sends(asked));
+            if begins_with_event {
+                channel.event(&line, true);
+            }
+            // The guest gets five bytes of the first answer, or of the event. The second command waits.
+            assert_eq!(tick(&mut channel, &mut port, 5).len(), 1);
+            (0..100).for_each(|_| channel.event(&line, true));
+            assert!(channel.counts().dropped.messages > 0);
+            channel.restart();
+            port = sends("{\"command\":\"list\",\"id\":3}\n");
+            (0..10).for_each(|_| _ = tick(&mut channel, &mut port, 1 << 20));
+            assert_eq!(port.lines(), [Event::done(Some(3))], "begins with an event: {begins_with_event}");
+        }
+    }
+
+    #[test]
     fn lines_that_are_no_commands_are_answered_by_what_is_wrong_with_them() {
         let (mut channel, mut port) = (Channel::new(), sends("nonsense\n{\"command\":\"lsit\",\"id\":3}\n"));
         let asked = tick(&mut channel, &mut port, 4096);
@@ -366,11 +386,16 @@ mod tests {
         channel.answer(Err(NoMemory), Some(2));
         let mut port = Port { room: usize::MAX, ..Port::default() };
         channel.pump(usize::MAX, |bytes| port.write(bytes));
-        let [Event::Reply { id: Some(1), ok: false, .. }, Event::Reply { id: Some(2), ok: false, error, .. }] =
-            &port.lines()[..]
+        let lines = port.lines();
+        let [
+            Event::Reply { id: Some(1), ok: false, error: Some(too_long), .. },
+            Event::Reply { id: Some(2), ok: false, error, .. },
+        ] = &lines[..]
         else {
-            panic!("{:?}", port.lines())
+            panic!("{lines:?}")
         };
+        // The answer itself is a refusal too, and would be sent by a channel without a limit.
+        assert!(too_long.ends_with(&format!("at most for {ANSWER}")), "{} bytes", too_long.len());
         assert_eq!(error.as_deref(), Some("out of memory"));
     }
 

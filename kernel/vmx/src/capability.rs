@@ -491,6 +491,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn an_instruction_that_does_not_end_and_wbinvd_exit_where_the_cpu_can_do_that() {
+        // Bit 6: WBINVD exiting. Bit 31: instruction timeout.
+        for (may_be_one, expected) in [(0x005f_fcff, 1 << 6), (0x805f_fcff, 1 << 31 | 1 << 6), (0x805f_fcbf, 1 << 31)] {
+            let c = except(0x48b, may_be_one << 32);
+            for interrupts in [Interrupts::Emulated, Interrupts::Owned] {
+                let words = c.control_words(Secondary::empty(), interrupts, Quirks::default()).unwrap();
+                assert_eq!(words.secondary & (1 << 31 | 1 << 6), expected, "{may_be_one:#x}");
+            }
+        }
+    }
+
+    #[test]
     fn instructions_that_are_not_offered_stay_off() {
         let c = Capabilities::read(no_leaf, skylake);
         let word =

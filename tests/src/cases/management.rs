@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ::trace::Kind;
 use anyhow::{Context as _, Result, bail, ensure};
 use config::Completion;
-use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep};
+use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep, Way};
 use serde_json::Value;
 
 use crate::boot::{Boot, alone};
@@ -266,6 +266,11 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     ensure!(answer.contains("`command` is there twice"), "{answer}");
     let mut running = |name| session.guest(name).map(|guest| guest.state == GuestState::Running);
     ensure!(running("a")? && running("b")?, "nobody was to stop a and b");
+    for port in ["org.sidecore.control", "org.sidecore.trace"] {
+        let open = Command::Port { guest: "management".to_owned(), port: port.to_owned(), open: true };
+        let why = session.ask(open, seconds(20)).err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(why.contains("is the management guest's"), "COM2 opens {port}: {why}");
+    }
     Ok(())
 }
 
@@ -443,28 +448,46 @@ fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
     operator.context.figures.exactly("guests that run, by a query of Prometheus", running.len(), 3)
 }
 
-/// Lines for the shell on the management guest's console, and what they attack. They have the port for themselves: the agent has
-/// ended, and is not started again.
-const ATTACKS: [(&str, &str); 7] = [
-    ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P"),
+/// Most bytes that sidecore takes of commands while no answer is read: what the port has room for, and a tick's. In a run in
+/// which the channel did not wait for the guest to read, it took 161,536; else 9,216.
+const UNREAD: u64 = 16 << 10;
+
+/// What the management guest attacks, lines for the shell on its console, and the least bytes that sidecore has to take by its channel
+/// for it to be an attack. The guest has the port for itself: the agent has ended, and is not started again. What one attack has
+/// left in the port would keep the next one out, so answers are read where nothing else is said.
+const ATTACKS: [(&str, &str, u64); 7] = [
+    ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P", 8 << 10),
     (
         "commands without end, and all answers read",
-        "(timeout 6 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
+        "(timeout 15 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
+        16 << 10,
     ),
-    ("a megabyte of random bytes", "head -c 1000000 /dev/urandom | timeout 20 cat >$P"),
-    ("a line of two megabytes", "tr '\\0' x </dev/zero | head -c 2000000 | timeout 20 cat >$P"),
+    (
+        "a megabyte of random bytes",
+        "(timeout 12 cat <&3 >/dev/null & head -c 1000000 /dev/urandom | timeout 8 cat >&3; wait) 3<>$P",
+        256 << 10,
+    ),
+    (
+        "a line of two megabytes",
+        "(timeout 12 cat <&3 >/dev/null & tr '\\0' x </dev/zero | head -c 2000000 | timeout 10 cat >&3; wait) 3<>$P",
+        512 << 10,
+    ),
+    // Together the two halves would end the machine.
     (
         "half lines, and the port closed and opened",
-        "for n in $(seq 10); do printf '{\"command\":\"shutdown' | timeout 2 cat >$P; done",
+        "for n in $(seq 5); do (printf '{\"command\":\"shut'; sleep 1) | cat >$P; (echo 'down\"}'; sleep 1) | cat >$P; done",
+        5 * 23,
+    ),
+    (
+        "commands that it may not give",
+        "(for n in $(seq 10); do echo '{\"command\":\"input\",\"guest\":\"a\",\"text\":\"x\"}'; done; sleep 3) | cat >$P",
+        10 * 43,
     ),
     (
         "a trace that is asked for and not read",
         "(for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
-         echo '{\"command\":\"trace\",\"step\":\"off\"}') | timeout 8 cat >$P 3</dev/virtio-ports/org.sidecore.trace",
-    ),
-    (
-        "commands that it may not give",
-        "for n in $(seq 10); do echo '{\"command\":\"input\",\"guest\":\"a\",\"text\":\"x\"}' | timeout 2 cat >$P; done",
+         echo '{\"command\":\"trace\",\"step\":\"off\"}'; sleep 2) | cat >$P 3</dev/virtio-ports/org.sidecore.trace",
+        99,
     ),
 ];
 
@@ -478,6 +501,36 @@ fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Re
         Event::Console { guest, line } if guest == "management" && line.contains(&wanted) => Some(()),
         _ => None,
     })
+}
+
+/// What the audit says of the management guest.
+struct Noted {
+    /// Commands that were refused for want of a permission.
+    refused: u64,
+    /// Traces that were begun.
+    traces: u64,
+    /// Other commands that change something, but for those about traces.
+    others: u64,
+}
+
+fn noted(session: &mut Session) -> Result<Noted> {
+    let mut noted = Noted { refused: 0, traces: 0, others: 0 };
+    for record in session.audit()?.iter().filter(|record| record.way == Way::Channel) {
+        match (record.outcome, record.command.as_str().trim_end()) {
+            (Outcome::Refused, _) => noted.refused += record.times,
+            (Outcome::Done, "trace save") => noted.traces += record.times,
+            (_, command) if command.starts_with("trace ") => {}
+            _ => noted.others += record.times,
+        }
+    }
+    Ok(noted)
+}
+
+/// Bytes that the management guest has sent to sidecore by its channel.
+fn sent(counters: &Counters) -> Result<u64> {
+    let consoles = counters.guest("management").into_iter().flat_map(|guest| &guest.consoles);
+    let mut ports = consoles.flat_map(|console| &console.ports);
+    Ok(ports.find(|port| port.name == "org.sidecore.control").context("there is no channel")?.output_bytes)
 }
 
 /// Drops at the ports of a and b, and what else an attack could leave behind.
@@ -495,8 +548,10 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         seconds(60),
     )?;
     let (drops, heap) = harm(&session.counters()?);
+    let before = noted(session)?;
     let mut answered = 0;
-    for (mark, (what, line)) in (1..).zip(ATTACKS) {
+    for (mark, (what, line, least)) in (1..).zip(ATTACKS) {
+        let bytes_before = sent(&session.counters()?)?;
         session.tell("b", &format!("beat:{}", BEATS * BEAT))?;
         in_guest(session, line, mark, seconds(180)).with_context(|| format!("the attack by {what}"))?;
         let mut received = 0;
@@ -507,6 +562,11 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         }
         operator.context.figures.exactly(&format!("pings answered during {what}"), received, BEATS * BEAT)?;
         answered += received;
+        let bytes = sent(&session.counters()?)? - bytes_before;
+        operator.context.figures.at_least(&format!("bytes that sidecore has taken of {what}"), bytes, least)?;
+        if what.ends_with("no answer read") {
+            operator.context.figures.at_most(&format!("the same of {what}"), bytes, UNREAD)?;
+        }
         // COM2 answers, and nobody was stopped.
         ensure!(session.running()? == 3, "a guest has stopped after {what}");
     }
@@ -515,6 +575,11 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         answered,
         BEATS * BEAT * ATTACKS.len() as u64,
     )?;
+    let after = noted(session)?;
+    let figures = &mut operator.context.figures;
+    figures.exactly("commands that it may not give, refused", after.refused - before.refused, 10)?;
+    figures.exactly("traces that were asked for", after.traces - before.traces, 1)?;
+    figures.exactly("other commands of it that the audit has", after.others - before.others, 0)?;
     let (drops_after, heap_after) = harm(&session.counters()?);
     operator.context.figures.exactly("drops at the others' ports meanwhile", drops_after - drops, 0)?;
     // Half a line and the answers that wait are in memory that the channel has had from the start.

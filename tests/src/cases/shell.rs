@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use control::{Command, Event, GuestState, Outcome, Record, Way};
+use control::{Command, GuestState, Outcome, Way};
 
 use crate::scenario::{Context, seconds};
 use crate::session::Session;
@@ -68,20 +68,11 @@ fn exits(text: &str, guest: &str) -> Option<(u64, String)> {
     Some((fields.next()?.trim_end_matches('K').parse().ok()?, fields.next()?.to_owned()))
 }
 
-/// The records of the audit.
-fn audit(session: &mut Session) -> Result<Vec<Record>> {
-    let sent = session.send(Command::Audit)?;
-    session.wait("the audit", seconds(20), |event| match event {
-        Event::Audit { id, records } if *id == Some(sent) => Some(records.clone()),
-        _ => None,
-    })
-}
-
 /// Carries out the scenario. The guests are `a` and `b`. Guest `a` is killed.
 pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let from = com1(session)?.len();
     session.type_until("\x15\r", "sidecore>", seconds(20))?;
-    let before = audit(session)?;
+    let before = session.audit()?;
 
     // TAB completes a command, and then lists the guests. A message comes while the line is typed.
     session.type_in("sta\t")?;
@@ -128,7 +119,7 @@ pub fn run(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     // Who did what, for a person and for a program.
     session.ask(Command::Kill("a".to_owned()), seconds(60))?;
     session.type_until("\x15show audit\r", "COM1: start b: done", seconds(20))?;
-    let records = audit(session)?;
+    let records = session.audit()?;
     let new = records.iter().filter(|record| !before.iter().any(|old| old.number == record.number));
     let done: Vec<_> = new
         .filter(|record| record.outcome == Outcome::Done && record.who.is_empty())

@@ -6,6 +6,7 @@ use super::ALL;
 use crate::features::Features;
 use crate::testing::{BROADCAST, Guest};
 use crate::tests::support::Bench;
+use crate::work;
 use engine::control::{Command, Reply};
 
 #[test]
@@ -95,6 +96,26 @@ fn a_frame_takes_no_more_descriptors_than_some() {
     a.send(&frame, &[]);
     bench.turn();
     assert_eq!(b.receive(), Some(frame), "43 buffers with 129 descriptors");
+}
+
+#[test]
+fn a_frame_for_many_is_cut_short_where_its_work_is_too_much() {
+    const PIECES: u32 = 240;
+    let mut g: Vec<_> = (1..=12).map(|n| Guest::new(n, ALL, 256, 1500)).collect();
+    let mut bench = Bench::with(&g.iter().collect::<Vec<_>>());
+    g.iter_mut().for_each(|guest| _ = guest.post(4, &[1526]));
+    let frame = g[0].frame(BROADCAST, 1000, 3);
+    let mut send = |cuts: &[usize]| {
+        g[0].send(&frame, cuts);
+        bench.turn();
+        let received = g[1..].iter_mut().filter_map(Guest::receive).inspect(|copy| assert_eq!(*copy, frame)).count();
+        (received as u32, g[0].counters().drops.tx_cut_short.get())
+    };
+    let cuts: Vec<_> = (500..).take(PIECES as usize).collect();
+    let (received, cut_short) = send(&cuts);
+    assert!((1..=work::MOST.div_ceil(PIECES * work::PIECE)).contains(&received), "{received}");
+    assert_eq!(cut_short, 1);
+    assert_eq!(send(&[]), (11, 1), "in one piece it reaches all");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::fmt::{self, Write};
 
 use control::{
-    Action, Audit, Block, Caller, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event, ExitCount,
-    Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, Notice, OUT_OF_MEMORY,
-    Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Sender, Shell,
-    StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization,
-    Watched, Way, table,
+    Action, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event,
+    ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, Notice,
+    OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Sender,
+    Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View,
+    Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -277,6 +277,28 @@ fn an_event_becomes_a_line_or_an_error() {
             },
         );
         assert!(allocations >= 2, "{event:?}");
+    }
+}
+
+#[test]
+fn an_answer_on_the_channel_is_given_whole_or_counted_as_lost() {
+    let long = Event::Log { level: Level::Info, text: "x".repeat(10 << 10) };
+    let usual = long.to_line().expect("there is memory");
+    for n in 1.. {
+        let (mut channel, event, mut got) = (Channel::new(), long.clone(), Vec::new());
+        let ((), failed) = failing(n, || channel.answer(Ok(event), Some(1)));
+        let lost = channel.counts().dropped.messages;
+        channel.pump(usize::MAX, |bytes| {
+            got.extend_from_slice(bytes);
+            bytes.len()
+        });
+        if !failed {
+            assert!(got == usual.as_bytes() && lost == 0 && n > 3, "after {n} allocations");
+            return;
+        }
+        assert_eq!(lost, 1, "allocation {n}");
+        let told = Event::Dropped { guest: None, messages: 1, bytes: 0 }.to_line().expect("there is memory");
+        assert!(got == told.as_bytes(), "allocation {n}");
     }
 }
 
