@@ -10,15 +10,19 @@ use crate::{
     arch::{CoreIndex, MAX_CORES, time},
     console,
     cores::{self, Core},
+    machine_check::{self, Told},
     mem,
 };
 use ::control::{
-    NoMemory, Text, TraceState, TracedCore,
+    GuestState, NoMemory, StopReason, Text, TraceState, TracedCore,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
     Classes, Kind, Record, Switch,
-    record::{BY_CALL, BY_NMI, DIRECT, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED},
+    record::{
+        BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
+        WITHHELD,
+    },
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
     stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
@@ -158,6 +162,52 @@ pub fn signal(receiver: CoreIndex, signal: Signal) {
     };
     let guest = owned(receiver).map_or(NO_GUEST, |owned| owned.guest);
     ring.write(Record { code, guest, unit: vcpu as u8, a, ..Record::new(kind, time::tsc()) });
+}
+
+/// Writes a record of a guest on the control core, if its class is on.
+fn tell(classes: Classes, record: Record) {
+    if on(classes)
+        && let Some(ring) = ring(cores::current_index())
+    {
+        ring.write(record);
+    }
+}
+
+/// Writes the record of a guest's state. `reason`: why it has stopped. Call it on the control core.
+pub fn life(guest: usize, state: GuestState, reason: Option<StopReason>) {
+    let guest = u8::try_from(guest).unwrap_or(NO_GUEST);
+    let a = reason.map_or(0, |reason| stop_number(reason).into());
+    tell(Classes::LIFE, Record { guest, code: state as u8, a, ..Record::new(Kind::Life, time::tsc()) });
+}
+
+/// The number of a reason in the header's table.
+const fn stop_number(reason: StopReason) -> u32 {
+    (reason as u32).saturating_add(1)
+}
+
+/// Writes the record of `count` NMIs of the machine. Call it on the control core.
+pub fn machine_nmi(code: u8, count: u64) {
+    tell(Classes::LIFE, Record { code, a: count, ..Record::new(Kind::Nmi, time::tsc()) });
+}
+
+/// Writes the record of a machine check. `guest`: whose memory it is. Call it on the control core.
+pub fn machine_check(told: &Told, guest: Option<usize>) {
+    let code = match told.kind {
+        machine_check::Kind::LeftByFirmware => BEFORE_START,
+        machine_check::Kind::Withhold => WITHHELD,
+        machine_check::Kind::EndGuest => ENDS_GUEST,
+        // The machine stops, and nobody is told.
+        machine_check::Kind::Stop => return,
+    };
+    let record = Record {
+        guest: guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST),
+        unit: told.core as u8,
+        code,
+        a: told.error.location.map_or(0, |location| location.address),
+        b: told.error.status.into_bits(),
+        ..Record::new(Kind::MachineCheck, time::tsc())
+    };
+    tell(Classes::LIFE, record);
 }
 
 /// The control core's side.
@@ -424,6 +474,8 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
     }
     names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
     names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
+    names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
+    names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
 
     let (tsc, wall) = time::boot();
     let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };

@@ -59,7 +59,8 @@ impl Classes {
         .union(Self::INTERRUPTS)
         .union(Self::TURNS)
         .union(Self::IDLE_TURNS)
-        .union(Self::VISITS);
+        .union(Self::VISITS)
+        .union(Self::LIFE);
 
     /// The class of a kind.
     #[must_use]
