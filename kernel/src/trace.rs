@@ -32,6 +32,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, GuestDevice, Plan};
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
+use net::counters::Drops;
 use spin::Once;
 
 /// The ring of a core.
@@ -476,6 +477,8 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
     names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
     names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
     names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
+    let causes = Drops::new();
+    names.extend((0..).zip(causes.iter()).map(|(code, (name, _))| (Table::Cause, code, NOTHING, name.into())));
 
     let (tsc, wall) = time::boot();
     let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };

@@ -9,6 +9,7 @@ use virtio::chain::Segments;
 use crate::batch::BATCH;
 use crate::control_queue::ReceiveSettings;
 use crate::counters::PortCounters;
+use crate::drops::DropWatcher;
 use crate::flow::Flow;
 use crate::frame_head::FrameHead;
 use crate::mac::Mac;
@@ -53,6 +54,8 @@ pub(crate) struct Bridge {
     pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// First bytes of the frames of the current batch.
     pub heads: [FrameHead; BATCH],
+    /// Sees frames that are dropped.
+    pub drop_watcher: Option<&'static dyn DropWatcher>,
 }
 
 /// Where a frame is forwarded to.
@@ -88,6 +91,7 @@ impl Bridge {
             work: 0,
             flows: table(|| None),
             heads: [const { FrameHead::EMPTY }; BATCH],
+            drop_watcher: None,
         }
     }
 

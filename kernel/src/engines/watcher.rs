@@ -12,6 +12,7 @@ use engine::{
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
+use net::drops::DropWatcher;
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -69,11 +70,27 @@ impl Watcher {
         }
     }
 
+    /// An instant of the device in a slot.
+    fn of_slot(&self, slot: usize, kind: Kind, tsc: u64) -> Record {
+        let guest = self.guests.get(slot).map_or(NO_GUEST, |guest| guest.load(Relaxed));
+        Record { guest, a: (slot as u64) << 32, ..Record::new(kind, tsc) }
+    }
+
     /// An instant of a queue, with the slot of its device.
     fn of_queue(&self, queue: QueueId, kind: Kind, tsc: u64) -> Record {
-        let guest = self.guests.get(queue.slot()).map_or(NO_GUEST, |guest| guest.load(Relaxed));
         // A device has fewer than 256 queues.
-        Record { guest, unit: queue.queue() as u8, a: (queue.slot() as u64) << 32, ..Record::new(kind, tsc) }
+        Record { unit: queue.queue() as u8, ..self.of_slot(queue.slot(), kind, tsc) }
+    }
+}
+
+impl DropWatcher for Watcher {
+    fn dropped(&self, port: usize, cause: u8, bytes: u32) {
+        if trace::on(Classes::DROPS) {
+            let mut record = self.of_slot(port, Kind::FrameDropped, crate::arch::time::tsc());
+            record.code = cause;
+            record.a |= u64::from(bytes);
+            self.write(record);
+        }
     }
 }
 

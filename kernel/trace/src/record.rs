@@ -106,8 +106,7 @@ kinds! {
     FrameSwitched = 10, "frame-switched";
     /// A frame was given to a port. `unit`: the port. `a`: as for `frame-in`.
     FrameOut = 11, "frame-out";
-    /// A frame was dropped at a port of a guest. `unit`: the port. `code`: the cause, by the header's table. `a`: as for
-    /// `frame-in`.
+    /// A frame was dropped at a port of a guest. `unit`: 0. `code`: the cause, by the header's table. `a`: as for `frame-in`.
     FrameDropped = 12, "frame-dropped";
     /// A request was given to a disk. `unit`: the queue. `code`: what is asked. `a`: slot times 2^32, plus the request's
     /// number. `b`: first sector.

@@ -7,13 +7,14 @@ use std::rc::Rc;
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::{Command, Counters, Event, GuestState, TraceStep};
+use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
+use net::counters::Drops;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
 
 use crate::boot::{Boot, alone};
 use crate::counts::net;
-use crate::guests::{Guest, server, with_entries};
+use crate::guests::{Guest, address, server, with_entries};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
@@ -21,7 +22,8 @@ use crate::session::Session;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
-                 their cycles equal the counters exactly; the engine's visits are those of the counters";
+                 their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
+                 cause and states of guests are all there";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -34,14 +36,14 @@ pub fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
 
 /// The bytes of the trace that have arrived, and whether its end has.
 #[derive(Default)]
-struct Arrived {
+pub struct Arrived {
     bytes: Vec<u8>,
     ended: bool,
     bad: u64,
 }
 
 /// Collects the trace that arrives from now on.
-fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
+pub fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
     let arrived = Rc::new(RefCell::new(Arrived::default()));
     let mine = arrived.clone();
     session.observe(move |event| {
@@ -58,7 +60,7 @@ fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
 }
 
 /// Waits for the end of the trace. Returns its bytes.
-fn ended(session: &mut Session, arrived: &Rc<RefCell<Arrived>>) -> Result<Vec<u8>> {
+pub fn ended(session: &mut Session, arrived: &Rc<RefCell<Arrived>>) -> Result<Vec<u8>> {
     if !arrived.borrow().ended {
         session.wait("the end of the trace", seconds(120), |event| {
             matches!(event, Event::Trace { end: true, .. }).then_some(())
@@ -153,18 +155,20 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let a = Guest::new(1).peer(2).completion("inject").then("obey");
     let guests = [a, Guest::new(2).peer(1).completion("eli").then("obey")];
     // The rings hold a whole boot, however late COM2 takes the records.
-    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\"]\n";
+    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\"]\n";
     let mut setup = with_entries(server("trace", &guests), entry);
     setup.memory_mib += 4 * 8;
     let mut session = context.boot(&setup)?;
     let arrived = collect(&mut session);
+    let told = states(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
     session.all_obey(["a", "b"])?;
     session.act("a", "ping:200", seconds(120))?;
     let pinged = net(&session.counters()?, "a")?;
-    for guest in ["a", "b"] {
-        kill(&mut session, guest)?;
-    }
+    kill(&mut session, "b")?;
+    // Nobody has b's address any more.
+    session.act("a", &format!("pings:20:{}:1", address(2)), seconds(120))?;
+    kill(&mut session, "a")?;
     session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
     let bytes = ended(&mut session, &arrived)?;
     let counters = session.counters()?;
@@ -207,7 +211,74 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         u64::from(!stamps.is_sorted())
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
+    rare(context, &read, &counters, &told.borrow())?;
     session.shut_down().map(drop)
+}
+
+/// States of guests in the words of COM2: guest, state, reason.
+type States = Vec<(String, GuestState, Option<StopReason>)>;
+
+/// Notes the states that COM2 tells from now on.
+fn states(session: &mut Session) -> Rc<RefCell<States>> {
+    let told = Rc::new(RefCell::new(States::new()));
+    let mine = told.clone();
+    session.observe(move |event| {
+        if let Event::Guest { guest, state, reason, .. } = event {
+            mine.borrow_mut().push((guest.clone(), *state, *reason));
+        }
+    });
+    told
+}
+
+/// Checks that the records of states are those that COM2 told, and the records of drops those that the ports have counted.
+fn rare(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters, told: &States) -> Result<()> {
+    let mut states = Vec::new();
+    for (core, record) in read.records(Kind::Life) {
+        ensure!(core == 0, "core {core} has a record of a guest's state");
+        let reason = match record.a {
+            0 => None,
+            reason => Some(read.name(Table::Stop, u32::try_from(reason)?)?),
+        };
+        states.push((
+            read.name(Table::Guest, record.guest.into())?,
+            read.name(Table::State, record.code.into())?,
+            reason,
+        ));
+    }
+    let told: Vec<_> = told
+        .iter()
+        .map(|(guest, state, reason)| (guest.as_str(), state.name(), reason.map(StopReason::name)))
+        .collect();
+    // What was told before COM2 was read is in the trace too.
+    ensure!(states.ends_with(&told), "states traced: {states:?}; told: {told:?}");
+    let figures = &mut context.figures;
+    figures.at_least("states of guests told", told.len() as u64, 4)?;
+    let killed = states.iter().filter(|state| **state == (state.0, "stopped", Some("killed")));
+    figures.exactly("guests killed", killed.count() as u64, 2)?;
+    figures.exactly(
+        "guests that have started to run",
+        states.iter().filter(|state| state.1 == "running").count() as u64,
+        2,
+    )?;
+
+    let mut drops: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut lengths = Vec::new();
+    for (_, record) in read.records(Kind::FrameDropped) {
+        let what = (read.name(Table::Guest, record.guest.into())?, read.name(Table::Cause, record.code.into())?);
+        *drops.entry(what).or_default() += 1;
+        lengths.push(record.a & 0xffff_ffff);
+    }
+    let mut counted = BTreeMap::new();
+    let causes = Drops::new();
+    for name in ["a", "b"] {
+        let net = net(counters, name)?;
+        let rows = causes.iter().map(|(cause, _)| ((name, cause), net.dropped(cause)));
+        counted.extend(rows.filter(|(_, frames)| *frames != 0));
+    }
+    ensure!(drops == counted, "drops traced: {drops:?}; counted: {counted:?}");
+    figures.at_least("drops traced", drops.values().sum::<u64>(), 20)?;
+    ensure!(lengths.iter().all(|&bytes| (14..=1518).contains(&bytes)), "lengths of dropped frames: {lengths:?}");
+    Ok(())
 }
 
 fn lossy(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -28,13 +28,13 @@ use engine::schedule::{Portion, Served};
 use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece, Window};
 use nic::Nic;
-use virtio::counters::Counter;
 use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
 use crate::addresses::Addresses;
 use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails, payload};
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
+use crate::drops::Site;
 use crate::features::Features;
 use crate::flow::Flow;
 use crate::flow_match::{FirstBuffer, Layout, with_layout};
@@ -312,10 +312,10 @@ impl Bridge {
             return Some(discard(
                 tx,
                 &look,
-                transfers.get(..offered)?,
+                (transfers.get(..offered)?, &tails),
                 bytes,
                 tx_counters,
-                refusal.entering(tx_counters),
+                &self.drop_site(port, tx_counters, refusal.entering(tx_counters)),
                 flow,
             ));
         }
@@ -329,10 +329,10 @@ impl Bridge {
             return Some(discard(
                 tx,
                 &look,
-                transfers.get(..offered)?,
+                (transfers.get(..offered)?, &tails),
                 bytes,
                 tx_counters,
-                refusal.leaving(rx_counters),
+                &self.drop_site(to, rx_counters, refusal.leaving(rx_counters)),
                 flow,
             ));
         }
@@ -351,10 +351,10 @@ impl Bridge {
             return Some(discard(
                 tx,
                 &look,
-                transfers.get(..offered)?,
+                (transfers.get(..offered)?, &tails),
                 bytes,
                 tx_counters,
-                &rx_counters.drops.rx_no_buffer,
+                &self.drop_site(to, rx_counters, &rx_counters.drops.rx_no_buffer),
                 flow,
             ));
         }
@@ -457,13 +457,13 @@ fn bytes_of<'d>(transfers: &[Transfer<'d>], tails: &Tails<'d>) -> u64 {
 /// Drops frames of `bytes` bytes in total: completes their requests, and counts them and the cause.
 #[cold]
 #[inline(never)]
-fn discard(
+fn discard<'d>(
     tx: Batch<'_>,
     look: &Peek<'_>,
-    transfers: &[Transfer<'_>],
+    (transfers, tails): (&[Transfer<'d>], &Tails<'d>),
     bytes: u64,
     tx_counters: &PortCounters,
-    cause: &Counter,
+    site: &Site,
     flow: &Flow,
 ) -> Served {
     match look {
@@ -474,7 +474,9 @@ fn discard(
     let payload = payload(bytes, transfers.len());
     tx_counters.frames.tx_packets.add(transfers.len() as u64);
     tx_counters.frames.tx_bytes.add(payload);
-    cause.add(transfers.len() as u64);
+    let mut tails = tails.iter();
+    let lengths = transfers.iter().map(|transfer| transfer.bytes(&mut tails).saturating_sub(HEADER));
+    site.count(transfers.len() as u64, lengths);
     flow.count(transfers.len() as u64, payload);
     let frames = transfers.len() as u32;
     Served::new(frames, bytes.max(work::charged(frames.saturating_mul(work::FAST_DROP))))
