@@ -34,20 +34,24 @@ pub fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
     Command::Trace { step, stop, classes: classes.to_owned() }
 }
 
-/// The bytes of the trace that have arrived, and whether its end has.
+/// The bytes of the trace that have arrived, and whether its end has. The states of guests that COM2 has told meanwhile.
 #[derive(Default)]
 pub struct Arrived {
     bytes: Vec<u8>,
     ended: bool,
     bad: u64,
+    states: States,
 }
+
+/// States of guests in the words of COM2: guest, state, reason.
+type States = Vec<(String, GuestState, Option<StopReason>)>;
 
 /// Collects the trace that arrives from now on.
 pub fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
     let arrived = Rc::new(RefCell::new(Arrived::default()));
     let mine = arrived.clone();
-    session.observe(move |event| {
-        if let Event::Trace { data, end } = event {
+    session.observe(move |event| match event {
+        Event::Trace { data, end } => {
             let mut arrived = mine.borrow_mut();
             match STANDARD.decode(data) {
                 Ok(bytes) => arrived.bytes.extend(bytes),
@@ -55,20 +59,22 @@ pub fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
             }
             arrived.ended |= end;
         }
+        Event::Guest { guest, state, reason, .. } => mine.borrow_mut().states.push((guest.clone(), *state, *reason)),
+        _ => {}
     });
     arrived
 }
 
 /// Waits for the end of the trace. Returns its bytes.
-pub fn ended(session: &mut Session, arrived: &Rc<RefCell<Arrived>>) -> Result<Vec<u8>> {
+pub fn ended(session: &mut Session, arrived: &RefCell<Arrived>) -> Result<Vec<u8>> {
     if !arrived.borrow().ended {
         session.wait("the end of the trace", seconds(120), |event| {
             matches!(event, Event::Trace { end: true, .. }).then_some(())
         })?;
     }
-    let arrived = std::mem::take(&mut *arrived.borrow_mut());
+    let mut arrived = arrived.borrow_mut();
     ensure!(arrived.bad == 0, "{} pieces of the trace are not base64", arrived.bad);
-    Ok(arrived.bytes)
+    Ok(std::mem::take(&mut arrived.bytes))
 }
 
 /// Stops a guest at once, and waits until it is down.
@@ -160,7 +166,6 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     setup.memory_mib += 4 * 8;
     let mut session = context.boot(&setup)?;
     let arrived = collect(&mut session);
-    let told = states(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
     session.all_obey(["a", "b"])?;
     session.act("a", "ping:200", seconds(120))?;
@@ -211,23 +216,8 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         u64::from(!stamps.is_sorted())
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
-    rare(context, &read, &counters, &told.borrow())?;
+    rare(context, &read, &counters, &arrived.borrow().states)?;
     session.shut_down().map(drop)
-}
-
-/// States of guests in the words of COM2: guest, state, reason.
-type States = Vec<(String, GuestState, Option<StopReason>)>;
-
-/// Notes the states that COM2 tells from now on.
-fn states(session: &mut Session) -> Rc<RefCell<States>> {
-    let told = Rc::new(RefCell::new(States::new()));
-    let mine = told.clone();
-    session.observe(move |event| {
-        if let Event::Guest { guest, state, reason, .. } = event {
-            mine.borrow_mut().push((guest.clone(), *state, *reason));
-        }
-    });
-    told
 }
 
 /// Checks that the records of states are those that COM2 told, and the records of drops those that the ports have counted.
