@@ -28,13 +28,13 @@ use engine::schedule::{Portion, Served};
 use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece, Window};
 use nic::Nic;
+use virtio::counters::Counter;
 use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
 use crate::addresses::Addresses;
 use crate::batch::{BATCH, Ends, HEADER, Offered, SINGLE, SPLIT, SendQueue, SingleFrame, Tails, payload};
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
-use crate::drops::Site;
 use crate::features::Features;
 use crate::flow::Flow;
 use crate::flow_match::{FirstBuffer, Layout, with_layout};
@@ -309,15 +309,9 @@ impl Bridge {
         let flow = self.flows.get(port)?.as_ref()?;
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.verdict.stopped {
-            return Some(discard(
-                tx,
-                &look,
-                (transfers.get(..offered)?, &tails),
-                bytes,
-                tx_counters,
-                &self.drop_site(port, tx_counters, refusal.entering(tx_counters)),
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, refusal.entering(tx_counters));
+            self.show_drops(port, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
         let Some(receiver) = others.get_mut(to).filter(|receiver| receiver.running() && !same_memory.contains(to))
@@ -326,15 +320,9 @@ impl Bridge {
         };
         let rx_counters = self.counters(to);
         if let Some(Stopped::Leaving(refusal)) = flow.verdict.stopped {
-            return Some(discard(
-                tx,
-                &look,
-                (transfers.get(..offered)?, &tails),
-                bytes,
-                tx_counters,
-                &self.drop_site(to, rx_counters, refusal.leaving(rx_counters)),
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, refusal.leaving(rx_counters));
+            self.show_drops(to, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         if self.max_frame(to) < max {
             offered = no_longer_than(self.max_frame(to), transfers.get(..offered)?, &tails);
@@ -348,15 +336,9 @@ impl Bridge {
         let Some(posted) = rx.peek(offered) else { return none_served(offered) };
         // No receive buffer is held from an earlier call, so an empty queue means that the driver posted none.
         if posted.is_empty() {
-            return Some(discard(
-                tx,
-                &look,
-                (transfers.get(..offered)?, &tails),
-                bytes,
-                tx_counters,
-                &self.drop_site(to, rx_counters, &rx_counters.drops.rx_no_buffer),
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, &rx_counters.drops.rx_no_buffer);
+            self.show_drops(to, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         let buffers = match &posted {
             Peek::Split(posted) => collect_buffers(&mut rx, posted, offered, transfers),
@@ -387,6 +369,18 @@ impl Bridge {
             return none_served(offered);
         }
         Some(Served::new(delivered as u32, bytes))
+    }
+
+    /// Shows frames of a batch that are dropped at a port, if somebody watches.
+    #[cold]
+    #[inline(never)]
+    fn show_drops<'d>(&self, port: usize, cause: &Counter, transfers: &[Transfer<'d>], tails: &Tails<'d>) {
+        if self.drop_watcher.is_some() {
+            let mut tails = tails.iter();
+            for transfer in transfers {
+                self.show_drop(port, cause, transfer.bytes(&mut tails).saturating_sub(HEADER));
+            }
+        }
     }
 
     /// Finds the next batch of a queue. Tries the flow that is cached for the port. If the first frame is not of that
@@ -457,13 +451,13 @@ fn bytes_of<'d>(transfers: &[Transfer<'d>], tails: &Tails<'d>) -> u64 {
 /// Drops frames of `bytes` bytes in total: completes their requests, and counts them and the cause.
 #[cold]
 #[inline(never)]
-fn discard<'d>(
+fn discard(
     tx: Batch<'_>,
     look: &Peek<'_>,
-    (transfers, tails): (&[Transfer<'d>], &Tails<'d>),
+    transfers: &[Transfer<'_>],
     bytes: u64,
     tx_counters: &PortCounters,
-    site: &Site,
+    cause: &Counter,
     flow: &Flow,
 ) -> Served {
     match look {
@@ -474,9 +468,7 @@ fn discard<'d>(
     let payload = payload(bytes, transfers.len());
     tx_counters.frames.tx_packets.add(transfers.len() as u64);
     tx_counters.frames.tx_bytes.add(payload);
-    let mut tails = tails.iter();
-    let lengths = transfers.iter().map(|transfer| transfer.bytes(&mut tails).saturating_sub(HEADER));
-    site.count(transfers.len() as u64, lengths);
+    cause.add(transfers.len() as u64);
     flow.count(transfers.len() as u64, payload);
     let frames = transfers.len() as u32;
     Served::new(frames, bytes.max(work::charged(frames.saturating_mul(work::FAST_DROP))))
