@@ -229,6 +229,10 @@ impl Operator {
                 let audit = AUDIT.lock();
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
+            Command::Show(View::Latency) => {
+                let latency = self.trace.latency(None)?;
+                console::print(format_args!("{}", fmt::from_fn(|f| ::control::latency::show(&latency, f))));
+            }
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -300,6 +304,7 @@ impl Operator {
             | Command::Show(_)
             | Command::Top
             | Command::Audit
+            | Command::Latency
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -379,6 +384,7 @@ impl Operator {
                 let records = AUDIT.lock().copy();
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
+            Command::Latency => self.answer(caller, self.trace.latency(id).map(Event::Latency), id),
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 self.answer(caller, self.guests.list().map(reply), id);

@@ -6,19 +6,22 @@
 //!
 //! [`on`] is the one test that a core makes when the trace is off.
 
+pub mod latency;
+
 use crate::{
     arch::{CoreIndex, MAX_CORES, time},
     console,
     cores::{self, Core},
     machine_check::{self, Told},
-    mem,
+    mem::{self, TraceMemory},
 };
 use ::control::{
-    GuestState, NoMemory, StopReason, Text, TraceState, TracedCore,
+    GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
     Classes, Kind, Record, Switch,
+    histogram::Histogram,
     record::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
         WITHHELD,
@@ -47,6 +50,8 @@ struct OfCore(Once<Owned>);
 
 struct Owned {
     ring: Ring,
+    /// How long its exits take, by reason, or its turns and visits.
+    histograms: &'static [Histogram],
     /// The guest whose core it is, or [`NO_GUEST`].
     guest: u8,
 }
@@ -72,8 +77,8 @@ pub fn on(classes: Classes) -> bool {
     ON.has(classes)
 }
 
-/// Makes the ring of a core with `bytes` of memory, of guest `guest` if it is a guest's core. Returns the memory that the core
-/// has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
+/// Makes the ring of a core with `bytes` of memory, and its histograms, of guest `guest` if it is a guest's core. Returns the
+/// memory that the core has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
 ///
 /// # Errors
 /// There is no memory.
@@ -81,19 +86,24 @@ pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<
     if bytes == 0 {
         return Ok(None);
     }
-    let (slots, range) = mem::slots(bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default())?;
+    let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
+    let TraceMemory { slots, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
     let guest = guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST);
     // The configuration has only powers of two.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, guest });
+        of.0.call_once(|| Owned { ring, histograms, guest });
     }
     Ok(Some(range))
 }
 
-/// Bytes of memory that the rings of a plan take.
+/// Bytes of memory that the rings and histograms of a plan take.
 pub fn memory(config: &Config, cores: usize) -> u64 {
-    // Idle cores have no ring, so this is an upper limit.
-    config.trace.memory.saturating_mul(cores as u64)
+    if config.trace.memory == 0 {
+        return 0;
+    }
+    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
+    // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
+    config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64)
 }
 
 fn owned(core: CoreIndex) -> Option<&'static Owned> {
@@ -108,6 +118,7 @@ pub fn ring(core: CoreIndex) -> Option<&'static Ring> {
 /// The trace of a vCPU's core.
 pub struct VcpuTrace {
     ring: Option<&'static Ring>,
+    histograms: &'static [Histogram],
     guest: u8,
 }
 
@@ -115,7 +126,11 @@ impl VcpuTrace {
     /// Makes it, on the core of the vCPU.
     pub fn new(core: &Core) -> Self {
         let owned = owned(core.index);
-        Self { ring: owned.map(|owned| &owned.ring), guest: owned.map_or(NO_GUEST, |owned| owned.guest) }
+        Self {
+            ring: owned.map(|owned| &owned.ring),
+            histograms: owned.map_or(&[], |owned| owned.histograms),
+            guest: owned.map_or(NO_GUEST, |owned| owned.guest),
+        }
     }
 
     fn write(&self, vcpu: usize, record: Record) {
@@ -125,9 +140,29 @@ impl VcpuTrace {
         }
     }
 
+    /// Writes the record of an exit, and records how long it took, if these classes are on. One of them was on when the exit
+    /// began.
+    #[inline(always)]
+    pub fn exit(&self, exit: &Exit) {
+        if on(Classes::HISTOGRAMS) {
+            self.exit_with_histogram(exit);
+        } else {
+            self.exit_record(exit);
+        }
+    }
+
+    /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise.
+    #[inline(never)]
+    fn exit_with_histogram(&self, exit: &Exit) {
+        latency::exit(self.histograms, exit.reason, exit.end.wrapping_sub(exit.begin));
+        if on(Classes::EXITS) {
+            self.exit_record(exit);
+        }
+    }
+
     /// Writes the record of an exit.
     #[inline(never)]
-    pub fn exit(&self, exit: &Exit) {
+    fn exit_record(&self, exit: &Exit) {
         let &Exit { vcpu, reason, rip, qualification, begin, end } = exit;
         let record = Record { code: reason as u8, a: rip, b: qualification, ..Record::new(Kind::Exit, begin) };
         self.write(vcpu, record.until(end));
@@ -328,7 +363,7 @@ impl Reader {
             Some(Traced { core, role, user, ring: &owned.ring, cursor: Cursor::new(), before: 0 })
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
-        ON.set(config.trace.on);
+        Self::switch(config.trace.on);
         Ok(Self { header: header(config, &cores), cores: Cores(cores), stops: false, saving: None })
     }
 
@@ -347,8 +382,24 @@ impl Reader {
                 traced.before = traced.all();
             }
         }
-        ON.set(classes);
+        Self::switch(classes);
         Ok(())
+    }
+
+    /// Switches these classes on and all others off.
+    fn switch(classes: Classes) {
+        if classes.contains(Classes::HISTOGRAMS) && !on(Classes::HISTOGRAMS) {
+            latency::begin();
+        }
+        ON.set(classes);
+    }
+
+    /// Returns how long exits, turns and visits took, for the request `id`.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn latency(&self, id: Option<u64>) -> Result<Latency, NoMemory> {
+        latency::read(&self.cores.0, id)
     }
 
     /// Switches all classes off. The engines may choose their loops afterwards. What is in the rings stays there.

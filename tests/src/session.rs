@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use control::{Command, Counters, Event, GuestState, GuestSummary, Request, StopReason, View};
+use control::{Command, Counters, Event, GuestState, GuestSummary, Latency, Request, StopReason, View};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -253,6 +253,14 @@ impl Session {
         let command = Command::Show(View::Counters);
         self.ask_again("the counters", &command, limit, ASK_FOR_COUNTERS, |event| match event {
             Event::Counters(counters) => Some((counters.id, counters.clone())),
+            _ => None,
+        })
+    }
+
+    /// Reads how long exits, turns and visits took.
+    pub fn latency(&mut self) -> Result<Latency> {
+        self.ask_again("the latency", &Command::Latency, Duration::from_secs(10), 2, |event| match event {
+            Event::Latency(latency) => Some((latency.id, latency.clone())),
             _ => None,
         })
     }

@@ -147,11 +147,13 @@ commands! {
     } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
-        shell("show", "counters (all), exits, engine, ports, memory; or the audit"), json("counters");
+        shell("show", "all counters; exits, engine, ports, memory, audit, latency"), json("counters");
     /// A live picture of the machine (COM1 only).
     Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
     Audit => VIEW, json("audit");
+    /// How long exits, turns and visits took (COM2 only; the shell has `show latency`).
+    Latency => VIEW, json("latency");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(on: bool = ON) => PROFILE,
         shell("watch", "count what the engines do, for `show engine`"), json("watch");

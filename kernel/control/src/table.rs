@@ -53,8 +53,8 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
         View::Engine => engines(counters, out),
         View::Ports => ports(counters, out),
         View::Memory => memory(counters, out),
-        // It is not in the counters. `Audit::show` writes it.
-        View::Audit => Ok(()),
+        // They are not in the counters. `Audit::show` and `latency::show` write them.
+        View::Audit | View::Latency => Ok(()),
     }
 }
 

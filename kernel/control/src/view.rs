@@ -21,5 +21,7 @@ words! {
         Memory = "memory";
         /// Who changed what.
         Audit = "audit";
+        /// How long exits, turns and visits took.
+        Latency = "latency";
     }
 }

@@ -1,6 +1,12 @@
 //! What sees an engine's turns, visits and completions: its profile (`watch on`), and the trace of its core.
 
-use crate::{arch::CoreIndex, trace};
+use crate::{
+    arch::CoreIndex,
+    trace::{
+        self,
+        latency::{self, Time},
+    },
+};
 use ::trace::{
     Classes, Kind, Record,
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
@@ -60,7 +66,7 @@ impl Watcher {
 
     /// Whether anything is to be observed now.
     pub fn is_needed(&self) -> bool {
-        let classes = Classes::TURNS | Classes::IDLE_TURNS | Classes::VISITS;
+        let classes = Classes::TURNS | Classes::IDLE_TURNS | Classes::VISITS | Classes::HISTOGRAMS;
         self.watched.load(Relaxed) || trace::on(classes)
     }
 
@@ -99,6 +105,10 @@ impl Observer for Watcher {
         if self.watched.load(Relaxed) {
             self.profile.turn(turn);
         }
+        if trace::on(Classes::HISTOGRAMS) {
+            let what = if turn.requests == 0 { Time::IdleTurn } else { Time::BusyTurn };
+            latency::engine(self.core, what, turn.end.wrapping_sub(turn.begin));
+        }
         let (class, code) = if turn.requests == 0 { (Classes::IDLE_TURNS, IDLE) } else { (Classes::TURNS, BUSY) };
         if trace::on(class) {
             let record = Record { code, a: turn.requests.into(), ..Record::new(Kind::Turn, turn.begin) };
@@ -109,6 +119,9 @@ impl Observer for Watcher {
     fn visit(&self, visit: &Visit) {
         if self.watched.load(Relaxed) {
             self.profile.visit(visit);
+        }
+        if trace::on(Classes::HISTOGRAMS) {
+            latency::engine(self.core, Time::Visit, visit.end.wrapping_sub(visit.begin));
         }
         if trace::on(Classes::VISITS) {
             let mut record = self.of_queue(visit.queue, Kind::Visit, visit.begin).until(visit.end);

@@ -64,7 +64,8 @@ impl Classes {
         .union(Self::IDLE_TURNS)
         .union(Self::VISITS)
         .union(Self::LIFE)
-        .union(Self::DROPS);
+        .union(Self::DROPS)
+        .union(Self::HISTOGRAMS);
 
     /// The class of a kind.
     #[must_use]

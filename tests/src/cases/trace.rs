@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
 use net::counters::Drops;
+use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
 
@@ -23,7 +24,7 @@ use crate::session::Session;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
-                 cause and states of guests are all there";
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -161,9 +162,11 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let a = Guest::new(1).peer(2).completion("inject").then("obey");
     let guests = [a, Guest::new(2).peer(1).completion("eli").then("obey")];
     // The rings hold a whole boot, however late COM2 takes the records.
-    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\"]\n";
+    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\", \
+                 \"histograms\"]\n";
     let mut setup = with_entries(server("trace", &guests), entry);
-    setup.memory_mib += 4 * 8;
+    setup.memory_mib += 4 * 9;
+    setup.typed = true;
     let mut session = context.boot(&setup)?;
     let arrived = collect(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
@@ -217,7 +220,64 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
     rare(context, &read, &counters, &arrived.borrow().states)?;
+    histograms(context, &mut session, &read, &counters)?;
     session.shut_down().map(drop)
+}
+
+/// Checks the histograms against the counters, and their percentiles against those of the records.
+fn histograms(context: &mut Context<'_>, session: &mut Session, read: &Read<'_>, counters: &Counters) -> Result<()> {
+    let latency = session.latency()?;
+    ensure!(!latency.on, "the histograms are still on");
+    let mut spans: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+    for (_, record) in read.records(Kind::Exit) {
+        let guest = read.name(Table::Guest, record.guest.into())?;
+        let reason = read.name(Table::Reason, record.code.into())?;
+        spans.entry((guest.to_owned(), reason.to_owned())).or_default().push(record.span.into());
+    }
+    for (_, record) in read.records(Kind::Turn).filter(|(_, record)| record.code == BUSY) {
+        spans.entry(("engine".to_owned(), "busy-turn".to_owned())).or_default().push(record.span.into());
+    }
+    for (_, record) in read.records(Kind::Visit) {
+        spans.entry(("engine".to_owned(), "visit".to_owned())).or_default().push(record.span.into());
+    }
+    // Of each guest there is one vCPU and one life.
+    let mut wanted: BTreeMap<(String, String), (u64, u64)> =
+        counted(counters).into_iter().map(|((guest, _, reason), figures)| ((guest, reason), figures)).collect();
+    let (mut rows, mut percentiles) = (0, 0);
+    for row in &latency.rows {
+        let key = (row.guest.clone().unwrap_or("engine".to_owned()), row.what.to_string());
+        // No records of idle turns are written here.
+        let Some(spans) = spans.get_mut(&key) else {
+            ensure!(row.what == "idle-turn", "{row:?}: no such record");
+            continue;
+        };
+        spans.sort_unstable();
+        let count = spans.len() as u64;
+        let same = match wanted.remove(&key) {
+            Some(counted) => (row.count, row.sum) == counted,
+            // The trace may be switched off between the histogram and the record.
+            None => row.count.abs_diff(count) <= 1,
+        };
+        ensure!(same, "{row:?}: {count} records");
+        if row.count != count {
+            continue;
+        }
+        for (per_mille, found) in [(500, row.p50), (900, row.p90), (990, row.p99), (1000, row.max)] {
+            let exact = spans[(spans.len() * per_mille).div_ceil(1000).max(1) - 1];
+            let most = if per_mille == 1000 { exact } else { exact + exact / 8 };
+            ensure!((exact..=most).contains(&found), "{row:?}: {per_mille} of 1,000 are not longer than {exact}");
+            percentiles += 1;
+        }
+        rows += 1;
+    }
+    let figures = &mut context.figures;
+    figures.exactly("exits counted that are in no histogram", wanted.len() as u64, 0)?;
+    figures.at_least("histograms whose counts and sums are right", rows, 12)?;
+    figures.at_least("percentiles that are those of the records", percentiles, 4 * 12)?;
+    let shown = session.type_until("show latency\r", "visit", seconds(60))?;
+    ensure!(shown.contains("nothing is recorded now") && shown.contains("p99 us"), "show latency: {shown}");
+    ensure!(shown.lines().all(|line| line.chars().count() <= 80), "show latency is too wide: {shown}");
+    Ok(())
 }
 
 /// Checks that the records of states are those that COM2 told, and the records of drops those that the ports have counted.
@@ -266,7 +326,7 @@ fn rare(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters, told: &
         counted.extend(rows.filter(|(_, frames)| *frames != 0));
     }
     ensure!(drops == counted, "drops traced: {drops:?}; counted: {counted:?}");
-    figures.at_least("drops traced", drops.values().sum::<u64>(), 20)?;
+    figures.at_least("drops traced", drops.values().sum::<u64>(), 15)?;
     ensure!(lengths.iter().all(|&bytes| (14..=1518).contains(&bytes)), "lengths of dropped frames: {lengths:?}");
     Ok(())
 }

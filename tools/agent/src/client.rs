@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use control::{Command, Counters, Event, Request, TraceState};
+use control::{Command, Counters, Event, Latency, Request, TraceState};
 
 use crate::lines::{MAX_EVENT, read_line};
 
@@ -78,6 +78,7 @@ impl Client {
                 Event::Reply { id, .. }
                 | Event::Audit { id, .. }
                 | Event::TraceState(TraceState { id, .. })
+                | Event::Latency(Latency { id, .. })
                 | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
                 _ => false,
             };

@@ -39,8 +39,12 @@ pub fn read(line: &str) -> Result<Asked, String> {
         ["counters"] => Command::Show(View::Counters),
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
-    // It is not in the counters, which are the answer to `show` in JSON.
-    let command = if command == Command::Show(View::Audit) { Command::Audit } else { command };
+    // These are not in the counters, which are the answer to `show` in JSON.
+    let command = match command {
+        Command::Show(View::Audit) => Command::Audit,
+        Command::Show(View::Latency) => Command::Latency,
+        command => command,
+    };
     if seconds.is_some() && !saves(&command) {
         return Err("`--seconds` belongs to `trace save`".to_owned());
     }
@@ -80,6 +84,7 @@ mod tests {
         assert_eq!(read("--json show"), Ok(counters));
         assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
         assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None }));
+        assert_eq!(read("show latency"), Ok(Asked { command: Command::Latency, json: false, time: None }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
     }
 

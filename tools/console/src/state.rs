@@ -239,7 +239,11 @@ impl State {
             }
             Event::End { reason } => self.add("end", Tone::Warning, "", &format!("sidecore ended: {reason}")),
             // Not shown: output of ports that another program opened, records of commands, and traces, which `sidecore-trace` reads.
-            Event::Port { .. } | Event::Audit { .. } | Event::Trace { .. } | Event::TraceState(_) => {}
+            Event::Port { .. }
+            | Event::Audit { .. }
+            | Event::Trace { .. }
+            | Event::TraceState(_)
+            | Event::Latency(_) => {}
         }
     }
 

@@ -1,0 +1,143 @@
+//! How long exits, turns and visits took: the answer to `latency`, and the table of `show latency`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use trace::histogram::Totals;
+
+use crate::Text;
+use crate::table::layout::Cell::{Micros, Number, Numbered, Text as Word};
+use crate::table::layout::table;
+
+/// How long exits, turns and visits took since `trace on histograms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The `id` of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Whether it is recorded now.
+    pub on: bool,
+    /// Ticks of the TSC in a second.
+    pub tsc_hz: u64,
+    /// What was recorded. What did not happen is left out.
+    pub rows: Vec<Durations>,
+}
+
+/// Durations of a kind, in ticks of the TSC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durations {
+    /// The guest whose exits these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<String>,
+    /// The id of the engine whose turns or visits these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<u64>,
+    /// The reason of the exits, or `busy-turn`, `idle-turn` or `visit`.
+    pub what: Text,
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// Half of them are not longer. Like the other percentiles it is at most an eighth too large.
+    pub p50: u64,
+    /// 90 % of them are not longer.
+    pub p90: u64,
+    /// 99 % of them are not longer.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Durations {
+    /// The figures of `totals`, of no guest and no engine. `None`: nothing was counted.
+    #[must_use]
+    pub fn of(what: &'static str, totals: &Totals) -> Option<Self> {
+        let [p50, p90, p99] = [500, 900, 990].map(|per_mille| totals.percentile(per_mille));
+        let (count, sum, max) = (totals.count(), totals.sum(), totals.most());
+        (count != 0).then(|| Self { guest: None, engine: None, what: what.into(), count, sum, p50, p90, p99, max })
+    }
+}
+
+/// Writes the table of `show latency`, in microseconds.
+///
+/// # Errors
+/// `out` fails.
+pub fn show(latency: &Latency, out: &mut dyn fmt::Write) -> fmt::Result {
+    if !latency.on {
+        out.write_str("nothing is recorded now; `trace on histograms` begins\n")?;
+    }
+    if latency.rows.is_empty() {
+        return out.write_str("nothing was recorded\n");
+    }
+    let us = |ticks| Micros(ticks, latency.tsc_hz);
+    let rows = latency.rows.iter().map(|Durations { guest, engine, what, count, p50, p90, p99, max, .. }| {
+        let of = match (guest, engine) {
+            (Some(guest), _) => Word(guest),
+            (None, Some(engine)) => Numbered("engine", *engine),
+            (None, None) => Word(""),
+        };
+        [of, Word(what), Number(*count), us(*p50), us(*p90), us(*p99), us(*max)]
+    });
+    table(["of", "what", "count", "p50 us", "p90 us", "p99 us", "max us"], "llrrrrr", 2, rows, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::histogram::Histogram;
+
+    use super::*;
+    use crate::{Command, Event, Request, View};
+
+    fn shown(latency: &Latency) -> String {
+        let mut text = String::new();
+        show(latency, &mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn the_table_is_in_microseconds_and_what_did_not_happen_is_left_out() {
+        let histogram = Histogram::new();
+        (0..99).for_each(|_| histogram.record(1, 2_000));
+        histogram.record(1, 3_000_000);
+        let mut totals = Totals::default();
+        totals.add(&histogram, 1);
+        let exits = Durations { guest: Some("a".into()), ..Durations::of("cpuid", &totals).unwrap() };
+        let visits = Durations { engine: Some(1), ..Durations::of("visit", &totals).unwrap() };
+        assert_eq!((exits.count, exits.sum), (100, 99 * 2_000 + 3_000_000));
+        assert_eq!(Durations::of("hlt", &Totals::default()), None);
+        let latency = Latency { id: None, on: true, tsc_hz: 2_000_000_000, rows: vec![exits, visits] };
+        // The bucket of 2,000 ends at 2,047.
+        let expected = "\
+of        what   count  p50 us  p90 us  p99 us   max us
+a         cpuid    100    1.02    1.02    1.02  1500.00
+engine 1  visit    100    1.02    1.02    1.02  1500.00
+";
+        assert_eq!(shown(&latency), expected);
+        let off = shown(&Latency { on: false, ..latency });
+        assert_eq!(off, format!("nothing is recorded now; `trace on histograms` begins\n{expected}"));
+        assert!(shown(&Latency::default()).ends_with("nothing was recorded\n"));
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal_with_the_largest_numbers() {
+        let max = u64::MAX;
+        let row = Durations { count: max, sum: max, p50: max, p90: max, p99: max, max, ..Durations::default() };
+        let guest = Durations { guest: Some("x".repeat(32)), what: "mmio-virtio-notify".into(), ..row.clone() };
+        let engine = Durations { engine: Some(max), what: "busy-turn".into(), ..row };
+        let latency = Latency { id: Some(3), on: false, tsc_hz: 1, rows: vec![guest, engine] };
+        let text = shown(&latency);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let event = Event::Latency(latency);
+        assert_eq!(Event::from_line(&event.to_line().unwrap()), Ok(event));
+    }
+
+    #[test]
+    fn it_is_a_view_of_the_shell_and_a_command_of_its_own_in_json() {
+        assert_eq!(Command::from_words("show latency"), Ok(Command::Show(View::Latency)));
+        let command = Request::from_line(r#"{"command":"latency"}"#).map(|request| request.command);
+        assert_eq!(command, Ok(Command::Latency));
+        assert_eq!(Command::Latency.permission(), crate::Permissions::VIEW);
+    }
+}
