@@ -230,7 +230,7 @@ impl Operator {
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
             Command::Show(View::Latency) => {
-                let latency = self.trace.latency(None)?;
+                let latency = self.trace.latency(None, engines::cores())?;
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::latency::show(&latency, f))));
             }
             Command::List => {
@@ -384,7 +384,7 @@ impl Operator {
                 let records = AUDIT.lock().copy();
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
-            Command::Latency => self.answer(caller, self.trace.latency(id).map(Event::Latency), id),
+            Command::Latency => self.answer(caller, self.trace.latency(id, engines::cores()).map(Event::Latency), id),
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 self.answer(caller, self.guests.list().map(reply), id);

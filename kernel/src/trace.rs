@@ -16,7 +16,7 @@ use crate::{
     mem::{self, TraceMemory},
 };
 use ::control::{
-    GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
+    Durations, GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
@@ -33,6 +33,7 @@ use ::trace::{
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, GuestDevice, Plan};
+use latency::Time;
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
 use net::counters::Drops;
@@ -154,7 +155,7 @@ impl VcpuTrace {
     /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise.
     #[inline(never)]
     fn exit_with_histogram(&self, exit: &Exit) {
-        latency::exit(self.histograms, exit.reason, exit.end.wrapping_sub(exit.begin));
+        latency::record(self.histograms, exit.reason as usize, exit.end.wrapping_sub(exit.begin));
         if on(Classes::EXITS) {
             self.exit_record(exit);
         }
@@ -183,6 +184,13 @@ impl VcpuTrace {
             Event::Exception(vector, _) => (vector, EXCEPTION),
         };
         self.write(vcpu, Record { code, b, ..Record::new(Kind::Injection, time::tsc()) });
+    }
+}
+
+/// Records how many ticks something took on the engine's core `core`, which calls it.
+pub fn engine_time(core: CoreIndex, what: Time, ticks: u64) {
+    if let Some(owned) = owned(core) {
+        latency::record(owned.histograms, what as usize, ticks);
     }
 }
 
@@ -394,12 +402,41 @@ impl Reader {
         ON.set(classes);
     }
 
-    /// Returns how long exits, turns and visits took, for the request `id`.
+    /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then what the
+    /// engines did. `engines`: their ids and cores.
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn latency(&self, id: Option<u64>) -> Result<Latency, NoMemory> {
-        latency::read(&self.cores.0, id)
+    pub fn latency(
+        &self,
+        id: Option<u64>,
+        engines: impl Iterator<Item = (usize, CoreIndex)>,
+    ) -> Result<Latency, NoMemory> {
+        let cores = self.cores.0.as_slice();
+        let of_core = |core| owned(core).map(|owned| owned.histograms);
+        // Another guest's core may be between two cores of a guest.
+        let is_first = |at: usize, role: Role| cores.iter().take(at).all(|before| before.role != role);
+        let guests = cores.iter().enumerate().filter(|&(at, traced)| match traced.role {
+            Role::Guest(_) => is_first(at, traced.role),
+            Role::Control | Role::Engine => false,
+        });
+        let exits = guests.flat_map(|(_, traced)| {
+            let own =
+                move || cores.iter().filter(|other| other.role == traced.role).filter_map(move |it| of_core(it.core));
+            let of =
+                move |(number, reason): (usize, &Reason)| Durations::of(reason.name(), &latency::totals(own(), number));
+            let named = |durations| Ok(Durations { guest: Some(::control::copy(&traced.user)?), ..durations });
+            Reason::ALL.iter().enumerate().filter_map(of).map(named)
+        });
+        let engines = engines.flat_map(|(id, core)| {
+            let of = move |what: Time| {
+                Durations::of(what.name(), &latency::totals(of_core(core).into_iter(), what as usize))
+            };
+            let named = move |durations| Ok(Durations { engine: Some(id as u64), ..durations });
+            Time::ALL.into_iter().filter_map(of).map(named)
+        });
+        let rows = ::control::collect(exits.chain(engines))?;
+        Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
     }
 
     /// Switches all classes off. The engines may choose their loops afterwards. What is in the rings stays there.

@@ -2,10 +2,7 @@
 
 use crate::{
     arch::CoreIndex,
-    trace::{
-        self,
-        latency::{self, Time},
-    },
+    trace::{self, latency::Time},
 };
 use ::trace::{
     Classes, Kind, Record,
@@ -107,7 +104,7 @@ impl Observer for Watcher {
         }
         if trace::on(Classes::HISTOGRAMS) {
             let what = if turn.requests == 0 { Time::IdleTurn } else { Time::BusyTurn };
-            latency::engine(self.core, what, turn.end.wrapping_sub(turn.begin));
+            trace::engine_time(self.core, what, turn.end.wrapping_sub(turn.begin));
         }
         let (class, code) = if turn.requests == 0 { (Classes::IDLE_TURNS, IDLE) } else { (Classes::TURNS, BUSY) };
         if trace::on(class) {
@@ -121,7 +118,7 @@ impl Observer for Watcher {
             self.profile.visit(visit);
         }
         if trace::on(Classes::HISTOGRAMS) {
-            latency::engine(self.core, Time::Visit, visit.end.wrapping_sub(visit.begin));
+            trace::engine_time(self.core, Time::Visit, visit.end.wrapping_sub(visit.begin));
         }
         if trace::on(Classes::VISITS) {
             let mut record = self.of_queue(visit.queue, Kind::Visit, visit.begin).until(visit.end);
