@@ -35,6 +35,11 @@ pub fn launch() {
     all().iter().for_each(|engine| engine.launch());
 }
 
+/// The id and the core of each engine.
+pub fn cores() -> impl Iterator<Item = (usize, usize)> {
+    all().iter().map(|engine| (engine.id(), engine.core()))
+}
+
 /// Has each engine choose the loop with or without observers, after something was switched on or off.
 pub fn choose_loops() {
     all().iter().for_each(|engine| engine.choose_loop());

@@ -9,8 +9,9 @@ use crate::{
         host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
         idle,
     },
-    cores, machine_check, mem, panic, watchdog,
+    cores, machine_check, mem, panic, trace, watchdog,
 };
+use ::trace::record;
 use core::sync::atomic::{AtomicU64, Ordering};
 use x86_64::{instructions::port::Port, registers::control::Cr2};
 
@@ -123,11 +124,16 @@ fn machine_nmi() {
 /// Logs what the chipset has reported since the last call. The control core calls it once a tick.
 pub fn tell_machine_nmis() {
     static TOLD: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-    let causes = [(&SYSTEM_ERRORS, "SERR#: a PCI device or memory"), (&IO_CHECKS, "IOCHK#: a device on the LPC bus")];
-    for ((count, what), told) in causes.into_iter().zip(&TOLD) {
+    let causes = [
+        (&SYSTEM_ERRORS, record::SYSTEM_ERROR, "SERR#: a PCI device or memory"),
+        (&IO_CHECKS, record::IO_CHECK, "IOCHK#: a device on the LPC bus"),
+    ];
+    for ((count, code, what), told) in causes.into_iter().zip(&TOLD) {
         let now = count.load(Ordering::Relaxed);
-        if told.swap(now, Ordering::Relaxed) != now {
+        let before = told.swap(now, Ordering::Relaxed);
+        if before != now {
             log::warn!("the chipset reports an error by NMI, {what}");
+            trace::machine_nmi(code, now.wrapping_sub(before));
         }
     }
 }

@@ -21,6 +21,7 @@ use memory::{
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
+use trace::{histogram::Histogram, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -298,14 +299,29 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }
 
-/// Takes zeroed memory for the records of a core's trace. Returns its physical addresses too. It is never given back.
+/// A core's memory for its trace: records, histograms, and the physical addresses of both.
+pub struct TraceMemory {
+    pub slots: &'static [Slot],
+    pub histograms: &'static [Histogram],
+    pub range: Range,
+}
+
+/// Takes zeroed memory for so many records and histograms of a core's trace. It is never given back.
 ///
 /// # Errors
 /// There is no memory.
-pub fn slots(count: u64) -> Result<(&'static [trace::ring::Slot], Range), OutOfMemory> {
-    let bytes = count.saturating_mul(size_of::<trace::ring::Slot>() as u64);
+pub fn trace(slots: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
+    let first = slots.saturating_mul(size_of::<Slot>() as u64);
+    let bytes = first.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
     let at = pages(bytes)?;
-    // SAFETY: as in `shared_words`: a slot is four words.
-    let slots = unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) };
-    Ok((slots, (at, at.saturating_add(bytes.next_multiple_of(4096)))))
+    let behind = at.saturating_add(first);
+    // SAFETY: as in `shared_words`: a slot is four words, and a histogram is words. The histograms begin behind the slots, at a
+    // multiple of a slot's size, and end within the pages.
+    let (slots, histograms) = unsafe {
+        (
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind as usize), histograms as usize),
+        )
+    };
+    Ok(TraceMemory { slots, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
 }

@@ -243,6 +243,10 @@ impl Operator {
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
             Command::Show(View::Config) => console::print(format_args!("{}", Shown(&self.config))),
+            Command::Show(View::Latency) => {
+                let latency = self.trace.latency(None, engines::cores())?;
+                console::print(format_args!("{}", fmt::from_fn(|f| ::control::latency::show(&latency, f))));
+            }
             Command::List => {
                 let guests = self.guests.list()?;
                 console::print(format_args!("{}", fmt::from_fn(|f| table::list(&guests, f))));
@@ -319,6 +323,7 @@ impl Operator {
             | Command::Audit
             | Command::Notice { .. }
             | Command::Config
+            | Command::Latency
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -410,6 +415,7 @@ impl Operator {
                 let text = control::write(Shown(&self.config));
                 self.answer(caller, text.map(|text| Event::Config { id, text }), id);
             }
+            Command::Latency => self.answer(caller, self.trace.latency(id, engines::cores()).map(Event::Latency), id),
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 self.answer(caller, self.guests.list().map(reply), id);

@@ -6,19 +6,26 @@
 //!
 //! [`on`] is the one test that a core makes when the trace is off.
 
+pub mod latency;
+
 use crate::{
     arch::{CoreIndex, MAX_CORES, time},
     console,
     cores::{self, Core},
-    mem,
+    machine_check::{self, Told},
+    mem::{self, TraceMemory},
 };
 use ::control::{
-    NoMemory, Text, TraceState, TracedCore,
+    Durations, GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
     Classes, Kind, Record, Switch,
-    record::{BY_CALL, BY_NMI, DIRECT, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED},
+    histogram::Histogram,
+    record::{
+        BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
+        WITHHELD,
+    },
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
     stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
@@ -26,8 +33,10 @@ use ::trace::{
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, GuestDevice, Plan};
+use latency::Time;
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
+use net::counters::Drops;
 use spin::Once;
 
 /// The ring of a core.
@@ -42,6 +51,8 @@ struct OfCore(Once<Owned>);
 
 struct Owned {
     ring: Ring,
+    /// How long its exits take, by reason, or its turns and visits.
+    histograms: &'static [Histogram],
     /// The guest whose core it is, or [`NO_GUEST`].
     guest: u8,
 }
@@ -67,8 +78,8 @@ pub fn on(classes: Classes) -> bool {
     ON.has(classes)
 }
 
-/// Makes the ring of a core with `bytes` of memory, of guest `guest` if it is a guest's core. Returns the memory that the core
-/// has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
+/// Makes the ring of a core with `bytes` of memory, and its histograms, of guest `guest` if it is a guest's core. Returns the
+/// memory that the core has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
 ///
 /// # Errors
 /// There is no memory.
@@ -76,19 +87,24 @@ pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<
     if bytes == 0 {
         return Ok(None);
     }
-    let (slots, range) = mem::slots(bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default())?;
+    let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
+    let TraceMemory { slots, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
     let guest = guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST);
     // The configuration has only powers of two.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, guest });
+        of.0.call_once(|| Owned { ring, histograms, guest });
     }
     Ok(Some(range))
 }
 
-/// Bytes of memory that the rings of a plan take.
+/// Bytes of memory that the rings and histograms of a plan take.
 pub fn memory(config: &Config, cores: usize) -> u64 {
-    // Idle cores have no ring, so this is an upper limit.
-    config.trace.memory.saturating_mul(cores as u64)
+    if config.trace.memory == 0 {
+        return 0;
+    }
+    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
+    // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
+    config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64)
 }
 
 fn owned(core: CoreIndex) -> Option<&'static Owned> {
@@ -103,6 +119,7 @@ pub fn ring(core: CoreIndex) -> Option<&'static Ring> {
 /// The trace of a vCPU's core.
 pub struct VcpuTrace {
     ring: Option<&'static Ring>,
+    histograms: &'static [Histogram],
     guest: u8,
 }
 
@@ -110,7 +127,11 @@ impl VcpuTrace {
     /// Makes it, on the core of the vCPU.
     pub fn new(core: &Core) -> Self {
         let owned = owned(core.index);
-        Self { ring: owned.map(|owned| &owned.ring), guest: owned.map_or(NO_GUEST, |owned| owned.guest) }
+        Self {
+            ring: owned.map(|owned| &owned.ring),
+            histograms: owned.map_or(&[], |owned| owned.histograms),
+            guest: owned.map_or(NO_GUEST, |owned| owned.guest),
+        }
     }
 
     fn write(&self, vcpu: usize, record: Record) {
@@ -120,9 +141,29 @@ impl VcpuTrace {
         }
     }
 
+    /// Writes the record of an exit, and records how long it took, if these classes are on. One of them was on when the exit
+    /// began.
+    #[inline(always)]
+    pub fn exit(&self, exit: &Exit) {
+        if on(Classes::HISTOGRAMS) {
+            self.exit_with_histogram(exit);
+        } else {
+            self.exit_record(exit);
+        }
+    }
+
+    /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise.
+    #[inline(never)]
+    fn exit_with_histogram(&self, exit: &Exit) {
+        latency::record(self.histograms, exit.reason as usize, exit.end.wrapping_sub(exit.begin));
+        if on(Classes::EXITS) {
+            self.exit_record(exit);
+        }
+    }
+
     /// Writes the record of an exit.
     #[inline(never)]
-    pub fn exit(&self, exit: &Exit) {
+    fn exit_record(&self, exit: &Exit) {
         let &Exit { vcpu, reason, rip, qualification, begin, end } = exit;
         let record = Record { code: reason as u8, a: rip, b: qualification, ..Record::new(Kind::Exit, begin) };
         self.write(vcpu, record.until(end));
@@ -146,6 +187,13 @@ impl VcpuTrace {
     }
 }
 
+/// Records how many ticks something took on the engine's core `core`, which calls it.
+pub fn engine_time(core: CoreIndex, what: Time, ticks: u64) {
+    if let Some(owned) = owned(core) {
+        latency::record(owned.histograms, what as usize, ticks);
+    }
+}
+
 /// Writes the record of a signal that this core sends to the core of a vCPU. `receiver`: that core.
 #[inline(never)]
 pub fn signal(receiver: CoreIndex, signal: Signal) {
@@ -158,6 +206,52 @@ pub fn signal(receiver: CoreIndex, signal: Signal) {
     };
     let guest = owned(receiver).map_or(NO_GUEST, |owned| owned.guest);
     ring.write(Record { code, guest, unit: vcpu as u8, a, ..Record::new(kind, time::tsc()) });
+}
+
+/// Writes a record of a guest on the control core, if its class is on.
+fn tell(classes: Classes, record: Record) {
+    if on(classes)
+        && let Some(ring) = ring(cores::current_index())
+    {
+        ring.write(record);
+    }
+}
+
+/// Writes the record of a guest's state. `reason`: why it has stopped. Call it on the control core.
+pub fn life(guest: usize, state: GuestState, reason: Option<StopReason>) {
+    let guest = u8::try_from(guest).unwrap_or(NO_GUEST);
+    let a = reason.map_or(0, |reason| stop_number(reason).into());
+    tell(Classes::LIFE, Record { guest, code: state as u8, a, ..Record::new(Kind::Life, time::tsc()) });
+}
+
+/// The number of a reason in the header's table.
+const fn stop_number(reason: StopReason) -> u32 {
+    (reason as u32).saturating_add(1)
+}
+
+/// Writes the record of `count` NMIs of the machine. Call it on the control core.
+pub fn machine_nmi(code: u8, count: u64) {
+    tell(Classes::LIFE, Record { code, a: count, ..Record::new(Kind::Nmi, time::tsc()) });
+}
+
+/// Writes the record of a machine check. `guest`: whose memory it is. Call it on the control core.
+pub fn machine_check(told: &Told, guest: Option<usize>) {
+    let code = match told.kind {
+        machine_check::Kind::LeftByFirmware => BEFORE_START,
+        machine_check::Kind::Withhold => WITHHELD,
+        machine_check::Kind::EndGuest => ENDS_GUEST,
+        // The machine stops, and nobody is told.
+        machine_check::Kind::Stop => return,
+    };
+    let record = Record {
+        guest: guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST),
+        unit: told.core as u8,
+        code,
+        a: told.error.location.map_or(0, |location| location.address),
+        b: told.error.status.into_bits(),
+        ..Record::new(Kind::MachineCheck, time::tsc())
+    };
+    tell(Classes::LIFE, record);
 }
 
 /// The control core's side.
@@ -277,7 +371,7 @@ impl Reader {
             Some(Traced { core, role, user, ring: &owned.ring, cursor: Cursor::new(), before: 0 })
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
-        ON.set(config.trace.on);
+        Self::switch(config.trace.on);
         Ok(Self { header: header(config, &cores), cores: Cores(cores), stops: false, saving: None })
     }
 
@@ -296,8 +390,53 @@ impl Reader {
                 traced.before = traced.all();
             }
         }
-        ON.set(classes);
+        Self::switch(classes);
         Ok(())
+    }
+
+    /// Switches these classes on and all others off.
+    fn switch(classes: Classes) {
+        if classes.contains(Classes::HISTOGRAMS) && !on(Classes::HISTOGRAMS) {
+            latency::begin();
+        }
+        ON.set(classes);
+    }
+
+    /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then what the
+    /// engines did. `engines`: their ids and cores.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn latency(
+        &self,
+        id: Option<u64>,
+        engines: impl Iterator<Item = (usize, CoreIndex)>,
+    ) -> Result<Latency, NoMemory> {
+        let cores = self.cores.0.as_slice();
+        let of_core = |core| owned(core).map(|owned| owned.histograms);
+        // Another guest's core may be between two cores of a guest.
+        let is_first = |at: usize, role: Role| cores.iter().take(at).all(|before| before.role != role);
+        let guests = cores.iter().enumerate().filter(|&(at, traced)| match traced.role {
+            Role::Guest(_) => is_first(at, traced.role),
+            Role::Control | Role::Engine => false,
+        });
+        let exits = guests.flat_map(|(_, traced)| {
+            let own =
+                move || cores.iter().filter(|other| other.role == traced.role).filter_map(move |it| of_core(it.core));
+            let of =
+                move |(number, reason): (usize, &Reason)| Durations::of(reason.name(), &latency::totals(own(), number));
+            let named = |durations| Ok(Durations { guest: Some(::control::copy(&traced.user)?), ..durations });
+            Reason::ALL.iter().enumerate().filter_map(of).map(named)
+        });
+        let engines = engines.flat_map(|(id, core)| {
+            let of = move |what: Time| {
+                Durations::of(what.name(), &latency::totals(of_core(core).into_iter(), what as usize))
+            };
+            let named = move |durations| Ok(Durations { engine: Some(id as u64), ..durations });
+            Time::ALL.into_iter().filter_map(of).map(named)
+        });
+        let rows = ::control::collect(exits.chain(engines))?;
+        Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
     }
 
     /// Switches all classes off. The engines may choose their loops afterwards. What is in the rings stays there.
@@ -424,6 +563,10 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
     }
     names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
     names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
+    names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
+    names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
+    let causes = Drops::new();
+    names.extend((0..).zip(causes.iter()).map(|(code, (name, _))| (Table::Cause, code, NOTHING, name.into())));
 
     let (tsc, wall) = time::boot();
     let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };

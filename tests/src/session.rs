@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use control::{Command, Counters, Event, GuestState, GuestSummary, Record, Request, StopReason, View};
+use control::{Command, Counters, Event, GuestState, GuestSummary, Latency, Record, Request, StopReason, View};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -261,6 +261,14 @@ impl Session {
     pub fn audit(&mut self) -> Result<Vec<Record>> {
         self.ask_again("the audit", &Command::Audit, Duration::from_secs(20), ASK_FOR_COUNTERS, |event| match event {
             Event::Audit { id, records } => Some((*id, records.clone())),
+            _ => None,
+        })
+    }
+
+    /// Reads how long exits, turns and visits took.
+    pub fn latency(&mut self) -> Result<Latency> {
+        self.ask_again("the latency", &Command::Latency, Duration::from_secs(10), 2, |event| match event {
+            Event::Latency(latency) => Some((latency.id, latency.clone())),
             _ => None,
         })
     }

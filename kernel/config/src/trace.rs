@@ -8,7 +8,7 @@ pub const MAX_TRACE: u64 = 64 << 20;
 /// `[trace]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Bytes for each core that has a ring: the control core, engines' and guests' cores. 0, or a power of two from 4 KiB to
+    /// Bytes for the ring of each core that has one: the control core, engines' and guests' cores. 0, or a power of two from 4 KiB to
     /// [`MAX_TRACE`].
     pub memory: u64,
     /// What the cores write from the start.
@@ -17,6 +17,6 @@ pub struct Trace {
 
 impl Default for Trace {
     fn default() -> Self {
-        Self { memory: 256 << 10, on: Classes::empty() }
+        Self { memory: 128 << 10, on: Classes::empty() }
     }
 }

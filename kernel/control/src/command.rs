@@ -160,7 +160,7 @@ commands! {
     } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
-        shell("show", "counters (all), exits, engine, ports, memory, audit, config"), json("counters");
+        shell("show", "all counters; exits, engine, ports, memory, audit, config, latency"), json("counters");
     /// A live picture of the machine (COM1 only).
     Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
@@ -176,6 +176,8 @@ commands! {
     } => NONE, json("notice");
     /// The configuration that runs (COM2 only; the shell has `show config`).
     Config => VIEW, json("config");
+    /// How long exits, turns and visits took (COM2 only; the shell has `show latency`).
+    Latency => VIEW, json("latency");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(on: bool = ON) => PROFILE,
         shell("watch", "count what the engines do, for `show engine`"), json("watch");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::no_memory::NoMemory;
 use crate::terminal::is_deceptive;
-use crate::{Counters, GuestState, Record, StopReason, Text, TraceState};
+use crate::{Counters, GuestState, Latency, Record, StopReason, Text, TraceState};
 
 /// One line of COM2.
 ///
@@ -128,6 +128,8 @@ pub enum Event {
     },
     /// The answer to `trace show`.
     TraceState(TraceState),
+    /// The answer to `latency`.
+    Latency(Latency),
     /// The answer to a command.
     Reply {
         /// The command's `id`, if it had one.

@@ -20,6 +20,9 @@ pub enum GuestState {
 }
 
 impl GuestState {
+    /// All of them, by number.
+    pub const ALL: [Self; 5] = [Self::Starting, Self::Running, Self::Stopping, Self::Detaching, Self::Stopped];
+
     /// As in the JSON lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -54,6 +57,17 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// All of them, by number.
+    pub const ALL: [Self; 7] = [
+        Self::PowerOff,
+        Self::Reset,
+        Self::TripleFault,
+        Self::Killed,
+        Self::MemoryError,
+        Self::Failed,
+        Self::NotStarted,
+    ];
+
     /// As in the JSON lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -65,6 +79,23 @@ impl StopReason {
             Self::MemoryError => "memory-error",
             Self::Failed => "failed",
             Self::NotStarted => "not-started",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_lists_and_the_names_are_those_of_the_json_lines() {
+        for (number, state) in GuestState::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, number);
+            assert_eq!(serde_json::to_string(&state).unwrap(), format!("{:?}", state.name()));
+        }
+        for (number, reason) in StopReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, number);
+            assert_eq!(serde_json::to_string(&reason).unwrap(), format!("{:?}", reason.name()));
         }
     }
 }

@@ -25,6 +25,7 @@ mod event;
 mod fold;
 mod guest_state;
 mod json;
+pub mod latency;
 mod line;
 mod nearest;
 mod no_memory;
@@ -51,6 +52,7 @@ mod view;
 
 use alloc::borrow::Cow;
 
+pub use self::latency::{Durations, Latency};
 pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record, show_records};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};

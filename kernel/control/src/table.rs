@@ -53,8 +53,8 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
         View::Engine => engines(counters, out),
         View::Ports => ports(counters, out),
         View::Memory => memory(counters, out),
-        // They are not in the counters. `Audit::show` writes the audit, and the crate `config` what runs.
-        View::Audit | View::Config => Ok(()),
+        // They are not in the counters. `Audit::show` and `latency::show` write them, and the crate `config` what runs.
+        View::Audit | View::Config | View::Latency => Ok(()),
     }
 }
 

@@ -23,5 +23,7 @@ words! {
         Audit = "audit";
         /// The configuration that runs.
         Config = "config";
+        /// How long exits, turns and visits took.
+        Latency = "latency";
     }
 }

@@ -26,6 +26,7 @@ use virtio::queue::Request;
 use crate::bridge::Bridge;
 use crate::control_queue::ReceiveSettings;
 use crate::device::MTU;
+use crate::drops::DropWatcher;
 use crate::ethernet::{ETHERNET_BYTES, VLAN_BYTES};
 use crate::features::Features;
 use crate::frame::{Frame, Rejected};
@@ -62,6 +63,11 @@ impl<N: Nic<Token = Held>> Net<N> {
             sent: Segments::new(),
             fast_path: true,
         }
+    }
+
+    /// Sets who sees frames that are dropped at guests' ports.
+    pub fn watch_drops(&mut self, watcher: &'static dyn DropWatcher) {
+        self.bridge.drop_watcher = Some(watcher);
     }
 
     /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the
@@ -158,11 +164,17 @@ impl<N: Nic<Token = Held>> Net<N> {
                     return served(self.bridge.work);
                 }
             }
-            Err(Rejected::Refused(refusal)) => refusal.entering(counters).add(1),
-            Err(Rejected::Length) => counters.drops.tx_bad_length.add(1),
-            Err(Rejected::Header) => counters.drops.tx_bad_header.add(1),
-            Err(Rejected::SmallMss) => counters.drops.tx_small_mss.add(1),
-            Err(Rejected::Source) => counters.drops.tx_bad_source.add(1),
+            Err(rejected) => {
+                let drops = &counters.drops;
+                let cause = match rejected {
+                    Rejected::Refused(refusal) => refusal.entering(counters),
+                    Rejected::Length => &drops.tx_bad_length,
+                    Rejected::Header => &drops.tx_bad_header,
+                    Rejected::SmallMss => &drops.tx_small_mss,
+                    Rejected::Source => &drops.tx_bad_source,
+                };
+                self.bridge.drop_frame(port, cause, chain.readable_bytes.saturating_sub(HEADER_BYTES as u32));
+            }
         }
         if let Some(device) = devices.get_mut(port) {
             device.complete(token, 0);

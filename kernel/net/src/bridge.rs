@@ -5,10 +5,12 @@ use alloc::boxed::Box;
 use engine::device::Device;
 use engine::devices::table;
 use virtio::chain::Segments;
+use virtio::counters::Counter;
 
 use crate::batch::BATCH;
 use crate::control_queue::ReceiveSettings;
 use crate::counters::PortCounters;
+use crate::drops::DropWatcher;
 use crate::flow::Flow;
 use crate::frame_head::FrameHead;
 use crate::mac::Mac;
@@ -53,6 +55,8 @@ pub(crate) struct Bridge {
     pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// First bytes of the frames of the current batch.
     pub heads: [FrameHead; BATCH],
+    /// Sees frames that are dropped.
+    pub drop_watcher: Option<&'static dyn DropWatcher>,
 }
 
 /// Where a frame is forwarded to.
@@ -88,6 +92,7 @@ impl Bridge {
             work: 0,
             flows: table(|| None),
             heads: [const { FrameHead::EMPTY }; BATCH],
+            drop_watcher: None,
         }
     }
 
@@ -175,6 +180,27 @@ impl Bridge {
             Some(found) => Forwarding::Port(found),
             None if egress.is_some() => Forwarding::Uplink,
             None => Forwarding::Flood,
+        }
+    }
+
+    /// Counts a frame of `bytes` bytes that was dropped at a port. `cause` is one of the port's counters.
+    #[inline(always)]
+    pub(crate) fn drop_frame(&self, port: usize, cause: &Counter, bytes: u32) {
+        cause.add(1);
+        if self.drop_watcher.is_some() {
+            self.show_drop(port, cause, bytes);
+        }
+    }
+
+    /// Shows a frame that was dropped, and that is counted elsewhere.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_drop(&self, port: usize, cause: &Counter, bytes: u32) {
+        if let Some(watcher) = self.drop_watcher
+            && let Some(number) = self.counters(port).drops.position(cause)
+        {
+            // There are fewer than 256 causes.
+            watcher.dropped(port, number as u8, bytes);
         }
     }
 }

@@ -13,6 +13,7 @@ mod control_queue;
 pub mod counters;
 mod cursor;
 pub mod device;
+pub mod drops;
 pub mod ethernet;
 pub mod features;
 mod flow;

@@ -132,6 +132,7 @@ impl Engine {
         }));
         let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut net = Net::new(seed, limits::address_age());
+        net.watch_drops(&engine.observer);
         for path in uplinks {
             // This succeeds: the engine has room for as many uplinks as the configuration allows.
             path.add_to(&mut net);

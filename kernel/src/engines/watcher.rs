@@ -1,6 +1,9 @@
 //! What sees an engine's turns, visits and completions: its profile (`watch on`), and the trace of its core.
 
-use crate::{arch::CoreIndex, trace};
+use crate::{
+    arch::CoreIndex,
+    trace::{self, latency::Time},
+};
 use ::trace::{
     Classes, Kind, Record,
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
@@ -12,6 +15,7 @@ use engine::{
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
+use net::drops::DropWatcher;
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -59,7 +63,7 @@ impl Watcher {
 
     /// Whether anything is to be observed now.
     pub fn is_needed(&self) -> bool {
-        let classes = Classes::TURNS | Classes::IDLE_TURNS | Classes::VISITS;
+        let classes = Classes::TURNS | Classes::IDLE_TURNS | Classes::VISITS | Classes::HISTOGRAMS;
         self.watched.load(Relaxed) || trace::on(classes)
     }
 
@@ -69,11 +73,27 @@ impl Watcher {
         }
     }
 
+    /// An instant of the device in a slot.
+    fn of_slot(&self, slot: usize, kind: Kind, tsc: u64) -> Record {
+        let guest = self.guests.get(slot).map_or(NO_GUEST, |guest| guest.load(Relaxed));
+        Record { guest, a: (slot as u64) << 32, ..Record::new(kind, tsc) }
+    }
+
     /// An instant of a queue, with the slot of its device.
     fn of_queue(&self, queue: QueueId, kind: Kind, tsc: u64) -> Record {
-        let guest = self.guests.get(queue.slot()).map_or(NO_GUEST, |guest| guest.load(Relaxed));
         // A device has fewer than 256 queues.
-        Record { guest, unit: queue.queue() as u8, a: (queue.slot() as u64) << 32, ..Record::new(kind, tsc) }
+        Record { unit: queue.queue() as u8, ..self.of_slot(queue.slot(), kind, tsc) }
+    }
+}
+
+impl DropWatcher for Watcher {
+    fn dropped(&self, port: usize, cause: u8, bytes: u32) {
+        if trace::on(Classes::DROPS) {
+            let mut record = self.of_slot(port, Kind::FrameDropped, crate::arch::time::tsc());
+            record.code = cause;
+            record.a |= u64::from(bytes);
+            self.write(record);
+        }
     }
 }
 
@@ -81,6 +101,10 @@ impl Observer for Watcher {
     fn turn(&self, turn: &Turn) {
         if self.watched.load(Relaxed) {
             self.profile.turn(turn);
+        }
+        if trace::on(Classes::HISTOGRAMS) {
+            let what = if turn.requests == 0 { Time::IdleTurn } else { Time::BusyTurn };
+            trace::engine_time(self.core, what, turn.end.wrapping_sub(turn.begin));
         }
         let (class, code) = if turn.requests == 0 { (Classes::IDLE_TURNS, IDLE) } else { (Classes::TURNS, BUSY) };
         if trace::on(class) {
@@ -92,6 +116,9 @@ impl Observer for Watcher {
     fn visit(&self, visit: &Visit) {
         if self.watched.load(Relaxed) {
             self.profile.visit(visit);
+        }
+        if trace::on(Classes::HISTOGRAMS) {
+            trace::engine_time(self.core, Time::Visit, visit.end.wrapping_sub(visit.begin));
         }
         if trace::on(Classes::VISITS) {
             let mut record = self.of_queue(visit.queue, Kind::Visit, visit.begin).until(visit.end);

@@ -21,7 +21,7 @@ use crate::{
     firmware,
     heap::{self, For},
     maps::{AtWork, While},
-    modules, virt,
+    modules, trace, virt,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart, Setting, is_reserved_port};
@@ -273,6 +273,7 @@ impl Guest {
                     });
                     let name = &self.config.name;
                     log::warn!("guest {name}: {}: {detail}", state.name());
+                    trace::life(self.number, state, None);
                     let event = control::copy(name).and_then(|guest| {
                         Ok(Event::Guest { guest, state, reason: None, detail: Some(control::write(&detail)?) })
                     });
@@ -350,6 +351,7 @@ impl Guest {
 
     fn report(&self, report: Report) {
         log::info!("{}", report.line(&self.config.name));
+        trace::life(self.number, report.state, report.end.as_ref().map(|end| end.reason));
         crate::console::send_event(report.event(&self.config.name));
     }
 

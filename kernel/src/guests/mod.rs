@@ -28,7 +28,7 @@ mod vcpu;
 use crate::{
     cores, heap, interrupts,
     machine_check::{self, Kind, Told},
-    mem, virt,
+    mem, trace, virt,
 };
 use alloc::vec::Vec;
 use config::{Config, Plan, Setting};
@@ -306,10 +306,12 @@ impl Guests {
 
 /// Logs an error that a core has told, and has the guest end whose memory it is, if it must.
 fn memory_error(guests: &mut [Guest], told: &Told) {
-    let hit = told.error.location.and_then(|location| match machine_check::owner(location.address) {
-        Owner::Guest(number) => guests.get_mut(number).map(|guest| (guest, location)),
+    let number = told.error.location.and_then(|location| match machine_check::owner(location.address) {
+        Owner::Guest(number) => Some((number, location)),
         Owner::Hypervisor | Owner::Nobody => None,
     });
+    trace::machine_check(told, number.map(|(number, _)| number));
+    let hit = number.and_then(|(number, location)| Some((guests.get_mut(number)?, location)));
     let Some((guest, location)) = hit.filter(|_| told.kind != Kind::LeftByFirmware) else {
         return log::warn!("{told}: nothing has to be done");
     };

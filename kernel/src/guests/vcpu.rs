@@ -103,9 +103,10 @@ struct Life<'a> {
 impl Observer for Life<'_> {
     #[inline(always)]
     fn watches_exits(&self) -> bool {
-        trace::on(Classes::EXITS)
+        trace::on(Classes::EXITS.union(Classes::HISTOGRAMS))
     }
 
+    #[inline(always)]
     fn exit(&self, exit: &observe::Exit) {
         self.trace.exit(exit);
     }

@@ -24,7 +24,7 @@ bitflags! {
         const IDLE_TURNS = 1 << 4;
         /// Visits to queues, and completions.
         const VISITS = 1 << 5;
-        /// Frames: in, switched, out, dropped.
+        /// Frames: in, switched, out.
         const FRAMES = 1 << 6;
         /// Requests of disks.
         const DISKS = 1 << 7;
@@ -34,11 +34,13 @@ bitflags! {
         const HISTOGRAMS = 1 << 9;
         /// Headers of frames. They are in rings of their own.
         const CAPTURES = 1 << 10;
+        /// Frames that were dropped at guests' ports.
+        const DROPS = 1 << 11;
     }
 }
 
 /// Names of the classes in commands and in the configuration. They are an interface.
-const NAMES: [(&str, Classes); 11] = [
+const NAMES: [(&str, Classes); 12] = [
     ("exits", Classes::EXITS),
     ("entries", Classes::ENTRIES),
     ("interrupts", Classes::INTERRUPTS),
@@ -50,6 +52,7 @@ const NAMES: [(&str, Classes); 11] = [
     ("life", Classes::LIFE),
     ("histograms", Classes::HISTOGRAMS),
     ("captures", Classes::CAPTURES),
+    ("drops", Classes::DROPS),
 ];
 
 impl Classes {
@@ -59,7 +62,10 @@ impl Classes {
         .union(Self::INTERRUPTS)
         .union(Self::TURNS)
         .union(Self::IDLE_TURNS)
-        .union(Self::VISITS);
+        .union(Self::VISITS)
+        .union(Self::LIFE)
+        .union(Self::DROPS)
+        .union(Self::HISTOGRAMS);
 
     /// The class of a kind.
     #[must_use]
@@ -70,7 +76,8 @@ impl Classes {
             Kind::Injection | Kind::Delivery | Kind::Kick => Self::INTERRUPTS,
             Kind::Turn => Self::TURNS,
             Kind::Visit | Kind::Completion => Self::VISITS,
-            Kind::FrameIn | Kind::FrameSwitched | Kind::FrameOut | Kind::FrameDropped => Self::FRAMES,
+            Kind::FrameIn | Kind::FrameSwitched | Kind::FrameOut => Self::FRAMES,
+            Kind::FrameDropped => Self::DROPS,
             Kind::DiskSubmitted | Kind::DiskCompleted => Self::DISKS,
             Kind::Moved | Kind::Life | Kind::Nmi | Kind::MachineCheck => Self::LIFE,
         }

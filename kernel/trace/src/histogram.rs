@@ -1,9 +1,17 @@
-//! A distribution of durations: log-linear, in fixed memory.
+//! Distributions of durations: log-linear, in fixed memory.
 //!
 //! Values below 8 have a bucket each. Above, each power of two is divided into 8 buckets of the same width, so a bucket is
-//! at most an eighth of its values wide. Values from 2^40 on are in the last bucket. Nothing records in a histogram yet.
+//! at most an eighth of its values wide. Values from 2^40 on are in the last bucket.
+//!
+//! One core records in a [`Histogram`], with plain loads and stores. Another core adds histograms up in [`Totals`] at any time.
+//! A histogram belongs to a period. The reader begins a period by choosing a new number. The writer clears the histogram
+//! when it first records in that period. So nobody clears what another core writes, and the reader takes a histogram of
+//! another period as empty.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// Buckets for each power of two, as a power of two.
 const BITS: u32 = 3;
@@ -14,9 +22,11 @@ const LIMIT: u32 = 40;
 /// Number of buckets.
 pub const BUCKETS: usize = ((LIMIT - BITS + 1) as usize) << BITS;
 
-/// A histogram. One core writes it, any core reads it.
+/// A histogram. One core writes it, any core reads it. All zero is a good first state.
 #[derive(Debug)]
 pub struct Histogram {
+    /// The period of what is in it. 0: nothing was recorded.
+    period: AtomicU64,
     counts: [AtomicU64; BUCKETS],
     sum: AtomicU64,
     most: AtomicU64,
@@ -49,37 +59,83 @@ impl Histogram {
     /// All at zero.
     #[must_use]
     pub const fn new() -> Self {
-        Self { counts: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0), most: AtomicU64::new(0) }
+        Self {
+            period: AtomicU64::new(0),
+            counts: [const { AtomicU64::new(0) }; BUCKETS],
+            sum: AtomicU64::new(0),
+            most: AtomicU64::new(0),
+        }
     }
 
-    /// Counts a value. Only one core may call it: a load and a store are enough then.
+    /// Counts a value in a period, which is not 0. Forgets what was recorded in another period. Only one core may call it: a
+    /// load and a store are enough then.
     #[inline]
-    pub fn record(&self, value: u64) {
-        if let Some(count) = self.counts.get(bucket(value)) {
-            count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+    pub fn record(&self, period: u64, value: u64) {
+        if self.period.load(Relaxed) != period {
+            self.begin(period);
         }
-        self.sum.store(self.sum.load(Relaxed).wrapping_add(value), Relaxed);
+        let add = |word: &AtomicU64, value: u64| word.store(word.load(Relaxed).wrapping_add(value), Relaxed);
+        if let Some(count) = self.counts.get(bucket(value)) {
+            add(count, 1);
+        }
+        add(&self.sum, value);
         if value > self.most.load(Relaxed) {
             self.most.store(value, Relaxed);
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn begin(&self, period: u64) {
+        self.counts.iter().chain([&self.sum, &self.most]).for_each(|word| word.store(0, Relaxed));
+        // Whoever sees the new period sees nothing of the old one: this pairs with the load in `Totals::add`.
+        self.period.store(period, Release);
+    }
+}
+
+/// The sums of several histograms at one moment.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    counts: [u64; BUCKETS],
+    sum: u64,
+    most: u64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self { counts: [0; BUCKETS], sum: 0, most: 0 }
+    }
+}
+
+impl Totals {
+    /// Adds what a histogram has of a period. While its core records, the sum may have a value that the counts do not have yet.
+    pub fn add(&mut self, histogram: &Histogram, period: u64) {
+        if histogram.period.load(Acquire) != period {
+            return;
+        }
+        for (to, from) in self.counts.iter_mut().zip(&histogram.counts) {
+            *to = to.wrapping_add(from.load(Relaxed));
+        }
+        self.sum = self.sum.wrapping_add(histogram.sum.load(Relaxed));
+        self.most = self.most.max(histogram.most.load(Relaxed));
+    }
+
     /// Returns how many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.iter().fold(0, |sum, count| count.load(Relaxed).wrapping_add(sum))
+        self.counts.iter().fold(0, |sum, count| count.wrapping_add(sum))
     }
 
     /// Returns the sum of all values.
     #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.sum.load(Relaxed)
+    pub const fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// Returns the largest value.
     #[must_use]
-    pub fn most(&self) -> u64 {
-        self.most.load(Relaxed)
+    pub const fn most(&self) -> u64 {
+        self.most
     }
 
     /// Returns a value that `per_mille` of 1,000 values do not exceed: the largest value of the bucket in which it is, and
@@ -91,18 +147,13 @@ impl Histogram {
         let wanted = u64::try_from(share.div_ceil(1000)).unwrap_or(total).max(1);
         let mut seen = 0_u64;
         for (index, count) in self.counts.iter().enumerate() {
-            seen = seen.wrapping_add(count.load(Relaxed));
+            seen = seen.wrapping_add(*count);
             if seen >= wanted {
                 let last = index.wrapping_add(1) == BUCKETS;
-                return if last { self.most() } else { end(index).min(self.most()) };
+                return if last { self.most } else { end(index).min(self.most) };
             }
         }
-        self.most()
-    }
-
-    /// Resets all to zero. Call it only while nobody records.
-    pub fn clear(&self) {
-        self.counts.iter().chain([&self.sum, &self.most]).for_each(|word| word.store(0, Relaxed));
+        self.most
     }
 }
 
@@ -123,16 +174,50 @@ mod tests {
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
     }
 
+    fn totals(histograms: &[&Histogram], period: u64) -> Totals {
+        let mut totals = Totals::default();
+        histograms.iter().for_each(|histogram| totals.add(histogram, period));
+        totals
+    }
+
     #[test]
     fn percentiles_of_a_known_distribution() {
         let histogram = Histogram::new();
-        assert_eq!(histogram.percentile(500), 0);
-        (1..=1000).for_each(|value| histogram.record(value));
-        assert_eq!((histogram.count(), histogram.sum(), histogram.most()), (1000, 500_500, 1000));
+        assert_eq!(totals(&[&histogram], 1).percentile(500), 0);
+        (1..=1000).for_each(|value| histogram.record(1, value));
+        let all = totals(&[&histogram], 1);
+        assert_eq!((all.count(), all.sum(), all.most()), (1000, 500_500, 1000));
         // The bucket of 500 is 480 to 511, that of 990 is 960 to 1023.
-        assert_eq!([500, 990, 1000].map(|p| histogram.percentile(p)), [511, 1000, 1000]);
-        histogram.clear();
-        assert_eq!((histogram.count(), histogram.sum(), histogram.most(), histogram.percentile(990)), (0, 0, 0, 0));
+        assert_eq!([500, 990, 1000].map(|p| all.percentile(p)), [511, 1000, 1000]);
+    }
+
+    #[test]
+    fn a_new_period_begins_at_zero_for_the_reader_at_once_and_for_the_writer_when_it_records() {
+        let (busy, quiet) = (Histogram::new(), Histogram::new());
+        busy.record(1, 1 << 20);
+        quiet.record(1, 7);
+        assert_eq!(totals(&[&busy, &quiet], 1).count(), 2);
+        assert_eq!(totals(&[&busy, &quiet], 2).count(), 0, "nothing of it is shown");
+        busy.record(2, 3);
+        let second = totals(&[&busy, &quiet], 2);
+        assert_eq!((second.count(), second.sum(), second.most(), second.percentile(990)), (1, 3, 3, 3));
+        assert_eq!(totals(&[&busy, &quiet], 1).count(), 1, "the one that recorded nothing still has the old one");
+    }
+
+    #[test]
+    fn a_reader_on_another_core_sees_counts_that_only_grow_and_at_the_end_all_of_them() {
+        const VALUES: u64 = if cfg!(miri) { 200 } else { 200_000 };
+        let histogram = Histogram::new();
+        std::thread::scope(|s| {
+            let writer = s.spawn(|| (0..VALUES).for_each(|value| histogram.record(1, value % 5000)));
+            let mut before = 0;
+            while !writer.is_finished() {
+                let now = totals(&[&histogram], 1).count();
+                assert!((before..=VALUES).contains(&now), "{now} after {before}");
+                before = now;
+            }
+        });
+        assert_eq!(totals(&[&histogram], 1).count(), VALUES);
     }
 
     proptest! {
@@ -141,11 +226,14 @@ mod tests {
             mut values in proptest::collection::vec(0_u64..1 << 50, 1..200),
             per_mille in 0_u32..=1000,
         ) {
-            let histogram = Histogram::new();
-            values.iter().for_each(|&value| histogram.record(value));
+            // They are of two cores.
+            let histograms = [Histogram::new(), Histogram::new()];
+            values.iter().zip(histograms.iter().cycle()).for_each(|(&value, histogram)| histogram.record(1, value));
             values.sort_unstable();
             let rank = (values.len() * per_mille as usize).div_ceil(1000).max(1);
-            let (exact, found) = (values[rank - 1], histogram.percentile(per_mille));
+            let totals = totals(&histograms.each_ref(), 1);
+            let (exact, found) = (values[rank - 1], totals.percentile(per_mille));
+            prop_assert_eq!((totals.count(), totals.sum()), (values.len() as u64, values.iter().sum::<u64>()));
             prop_assert!(found >= exact, "{} for {}", found, exact);
             prop_assert!(exact >= 1 << LIMIT || found - exact <= exact / PARTS, "{} for {}", found, exact);
         }

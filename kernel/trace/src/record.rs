@@ -39,6 +39,16 @@ pub const INTERRUPT: u64 = 0;
 pub const NON_MASKABLE: u64 = 1;
 /// `b` of [`Kind::Injection`]: an exception.
 pub const EXCEPTION: u64 = 2;
+/// `code` of [`Kind::Nmi`]: SERR#, an error of a PCI device or of memory.
+pub const SYSTEM_ERROR: u8 = 1;
+/// `code` of [`Kind::Nmi`]: IOCHK#, an error of a device on the LPC bus.
+pub const IO_CHECK: u8 = 2;
+/// `code` of [`Kind::MachineCheck`]: the error is from before the start. Nothing follows.
+pub const BEFORE_START: u8 = 0;
+/// `code` of [`Kind::MachineCheck`]: nobody ends. A guest whose memory it is does not start again.
+pub const WITHHELD: u8 = 1;
+/// `code` of [`Kind::MachineCheck`]: the guest whose memory it is ends, and does not start again.
+pub const ENDS_GUEST: u8 = 2;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal;)+) => {
@@ -96,7 +106,7 @@ kinds! {
     FrameSwitched = 10, "frame-switched";
     /// A frame was given to a port. `unit`: the port. `a`: as for `frame-in`.
     FrameOut = 11, "frame-out";
-    /// A frame was dropped. `unit`: the port. `code`: the cause. `a`: as for `frame-in`.
+    /// A frame was dropped at a port of a guest. `unit`: 0. `code`: the cause, by the header's table. `a`: as for `frame-in`.
     FrameDropped = 12, "frame-dropped";
     /// A request was given to a disk. `unit`: the queue. `code`: what is asked. `a`: slot times 2^32, plus the request's
     /// number. `b`: first sector.
@@ -105,11 +115,15 @@ kinds! {
     DiskCompleted = 14, "disk-completed";
     /// A device has moved to another engine. `a`: the slot it had. `b`: the slot it has.
     Moved = 15, "moved";
-    /// A guest's state has changed. `code`: the state, by the header's table.
+    /// A guest's state has changed, or lasts for long. `code`: the state, by the header's table. `a`: why the guest has
+    /// stopped, by the header's table; 0 in every other state. Written when the control core reports the state.
     Life = 16, "life";
-    /// An NMI of the machine. `code`: 0 unknown, 1 SERR#, 2 IOCHK#.
+    /// An NMI of the machine. `code`: 0 unknown, [`SYSTEM_ERROR`] or [`IO_CHECK`]. `a`: how many there were since the last
+    /// such record. `tsc`: when the control core told it, up to a tick after the NMI.
     Nmi = 17, "nmi";
-    /// A machine check. `code`: how bad it is. `a`: the physical address, if it is known. `b`: the bank's status.
+    /// A machine check. `guest`: whose memory it is. `unit`: the core that found it. `code`: [`BEFORE_START`],
+    /// [`WITHHELD`] or [`ENDS_GUEST`]. `a`: the physical address, 0 if it is not known. `b`: the bank's status. `tsc`: when
+    /// the control core told it. A machine check that stops the machine has no record.
     MachineCheck = 18, "machine-check";
 }
 

@@ -95,6 +95,8 @@ pub enum Table {
     State = 6,
     /// Causes of a drop, by `code` of the kind `frame-dropped`.
     Cause = 7,
+    /// Why a guest has stopped, by `a` of the kind `life`, from 1.
+    Stop = 8,
 }
 
 #[cfg(test)]

@@ -60,6 +60,11 @@ macro_rules! counters {
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
                 [$((stringify!($field), &self.$field),)*].into_iter().map(|(name, counter)| (name, counter.get()))
             }
+
+            /// The number of a counter of this group, in the order of `iter`. `None`: it is not one of them.
+            pub fn position(&self, counter: &$crate::counters::Counter) -> Option<usize> {
+                [$(&self.$field,)*].into_iter().position(|own| core::ptr::eq(own, counter))
+            }
         }
     };
 }
@@ -111,5 +116,20 @@ mod tests {
         c.interrupts.set(5);
         let all: Vec<_> = c.iter().filter(|&(_, n)| n != 0).collect();
         assert_eq!(all, [("interrupts", 5), ("kicks", 2), ("arms", 60)]);
+    }
+
+    #[test]
+    fn a_counter_has_the_number_of_its_name() {
+        let c = DeviceCounters::new();
+        for (number, (name, _)) in c.iter().enumerate() {
+            let counter = match name {
+                "interrupts" => &c.interrupts,
+                "kicks" => &c.kicks,
+                "engine_cycles" => &c.engine_cycles,
+                _ => continue,
+            };
+            assert_eq!(c.position(counter), Some(number), "{name}");
+        }
+        assert_eq!(c.position(&DeviceCounters::new().kicks), None, "another device's");
     }
 }

@@ -1,11 +1,14 @@
 //! Machine checks, made by the emulator's monitor. QEMU resets the machine if a core has them switched off or has not handled the
 //! last one, and with `-no-reboot` it ends then. It has no intercept of machine checks in guests: there they go to the guest.
 
+use ::trace::Kind;
+use ::trace::record::{ENDS_GUEST, WITHHELD};
 use anyhow::{Context as _, Result, ensure};
-use control::{Command, Counters, Event, GuestState, MachineChecks, StopReason};
+use control::{Command, Counters, Event, GuestState, MachineChecks, StopReason, TraceStep};
 
 use crate::boot::{Boot, alone};
-use crate::guests::{Guest, server};
+use crate::cases::trace::{self, Read};
+use crate::guests::{Guest, server, with_entries};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
@@ -106,9 +109,31 @@ fn control_registers(session: &mut Session) -> Result<Vec<u64>> {
     values.collect()
 }
 
+/// Checks that the trace has a record of each error, with guest and address.
+fn traced(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let addresses = [address_in(session, "a")?, address_in(session, "c")?];
+    let arrived = trace::collect(session);
+    session.ask(trace::command(TraceStep::Off, false, ""), seconds(20))?;
+    session.ask(trace::command(TraceStep::Save, false, ""), seconds(20))?;
+    let bytes = trace::ended(session, &arrived)?;
+    let read = Read::new(&bytes)?;
+    let errors: Vec<_> = read.records(Kind::MachineCheck).map(|(_, record)| record).collect();
+    let of = |guest, code| errors.iter().filter(|record| (record.guest, record.code) == (guest, code)).count() as u64;
+    let figures = &mut context.figures;
+    figures.exactly("records of errors that end a", of(0, ENDS_GUEST), 2)?;
+    figures.exactly("records of errors that need no action", of(0, WITHHELD), 1)?;
+    figures.exactly("records of errors that end c", of(2, ENDS_GUEST), 4)?;
+    figures.exactly("records of machine checks", errors.len() as u64, 7)?;
+    for record in &errors {
+        let address = addresses[usize::from(record.guest == 2)];
+        ensure!((address..address + 4 * APART).contains(&record.a), "{record:?}: no error was made at that address");
+    }
+    Ok(())
+}
+
 fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guests = [Guest::new(1).then("obey"), Guest::new(2).peer(3).then("obey"), Guest::new(3).peer(2).then("obey")];
-    let setup = server("machine-checks", &guests);
+    let setup = with_entries(server("machine-checks", &guests), "[trace]\non = [\"life\"]\n");
     let mut session = context.boot(&setup)?;
     session.all_obey(guests.iter().map(Guest::name))?;
     let idle = *session.guest("a")?.cores.first().context("guest a has no core")?;
@@ -156,6 +181,8 @@ fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let named = refused.contains(&format!("{:#x}", address & !0xfff)) && refused.contains("restart the machine");
     ensure!(named, "a is refused, but not because of its memory: {refused}");
     ensure!(session.guest("b")?.state == GuestState::Running, "guest b does not run");
+
+    traced(context, &mut session)?;
 
     inject(&mut session, ENGINE_CORE, REQUIRED, NOWHERE)?;
     let (message, ..) = session.panicked(seconds(60))?;

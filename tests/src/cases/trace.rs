@@ -7,13 +7,15 @@ use std::rc::Rc;
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::{Command, Counters, Event, GuestState, TraceStep};
+use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
+use net::counters::Drops;
+use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
 
 use crate::boot::{Boot, alone};
 use crate::counts::net;
-use crate::guests::{Guest, server, with_entries};
+use crate::guests::{Guest, address, server, with_entries};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
@@ -21,7 +23,8 @@ use crate::session::Session;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
-                 their cycles equal the counters exactly; the engine's visits are those of the counters";
+                 their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -32,20 +35,24 @@ pub fn command(step: TraceStep, stop: bool, classes: &str) -> Command {
     Command::Trace { step, stop, classes: classes.to_owned() }
 }
 
-/// The bytes of the trace that have arrived, and whether its end has.
+/// The bytes of the trace that have arrived, and whether its end has. The states of guests that COM2 has told meanwhile.
 #[derive(Default)]
-struct Arrived {
+pub struct Arrived {
     bytes: Vec<u8>,
     ended: bool,
     bad: u64,
+    states: States,
 }
 
+/// States of guests in the words of COM2: guest, state, reason.
+type States = Vec<(String, GuestState, Option<StopReason>)>;
+
 /// Collects the trace that arrives from now on.
-fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
+pub fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
     let arrived = Rc::new(RefCell::new(Arrived::default()));
     let mine = arrived.clone();
-    session.observe(move |event| {
-        if let Event::Trace { data, end } = event {
+    session.observe(move |event| match event {
+        Event::Trace { data, end } => {
             let mut arrived = mine.borrow_mut();
             match STANDARD.decode(data) {
                 Ok(bytes) => arrived.bytes.extend(bytes),
@@ -53,20 +60,22 @@ fn collect(session: &mut Session) -> Rc<RefCell<Arrived>> {
             }
             arrived.ended |= end;
         }
+        Event::Guest { guest, state, reason, .. } => mine.borrow_mut().states.push((guest.clone(), *state, *reason)),
+        _ => {}
     });
     arrived
 }
 
 /// Waits for the end of the trace. Returns its bytes.
-fn ended(session: &mut Session, arrived: &Rc<RefCell<Arrived>>) -> Result<Vec<u8>> {
+pub fn ended(session: &mut Session, arrived: &RefCell<Arrived>) -> Result<Vec<u8>> {
     if !arrived.borrow().ended {
         session.wait("the end of the trace", seconds(120), |event| {
             matches!(event, Event::Trace { end: true, .. }).then_some(())
         })?;
     }
-    let arrived = std::mem::take(&mut *arrived.borrow_mut());
+    let mut arrived = arrived.borrow_mut();
     ensure!(arrived.bad == 0, "{} pieces of the trace are not base64", arrived.bad);
-    Ok(arrived.bytes)
+    Ok(std::mem::take(&mut arrived.bytes))
 }
 
 /// Stops a guest at once, and waits until it is down.
@@ -153,18 +162,21 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let a = Guest::new(1).peer(2).completion("inject").then("obey");
     let guests = [a, Guest::new(2).peer(1).completion("eli").then("obey")];
     // The rings hold a whole boot, however late COM2 takes the records.
-    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\"]\n";
+    let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\", \
+                 \"histograms\"]\n";
     let mut setup = with_entries(server("trace", &guests), entry);
-    setup.memory_mib += 4 * 8;
+    setup.memory_mib += 4 * 9;
+    setup.typed = true;
     let mut session = context.boot(&setup)?;
     let arrived = collect(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
     session.all_obey(["a", "b"])?;
     session.act("a", "ping:200", seconds(120))?;
     let pinged = net(&session.counters()?, "a")?;
-    for guest in ["a", "b"] {
-        kill(&mut session, guest)?;
-    }
+    kill(&mut session, "b")?;
+    // Nobody has b's address any more.
+    session.act("a", &format!("pings:20:{}:1", address(2)), seconds(120))?;
+    kill(&mut session, "a")?;
     session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
     let bytes = ended(&mut session, &arrived)?;
     let counters = session.counters()?;
@@ -207,7 +219,116 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         u64::from(!stamps.is_sorted())
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
+    rare(context, &read, &counters, &arrived.borrow().states)?;
+    histograms(context, &mut session, &read, &counters)?;
     session.shut_down().map(drop)
+}
+
+/// Checks the histograms against the counters, and their percentiles against those of the records.
+fn histograms(context: &mut Context<'_>, session: &mut Session, read: &Read<'_>, counters: &Counters) -> Result<()> {
+    let latency = session.latency()?;
+    ensure!(!latency.on, "the histograms are still on");
+    let mut spans: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+    for (_, record) in read.records(Kind::Exit) {
+        let guest = read.name(Table::Guest, record.guest.into())?;
+        let reason = read.name(Table::Reason, record.code.into())?;
+        spans.entry((guest.to_owned(), reason.to_owned())).or_default().push(record.span.into());
+    }
+    for (_, record) in read.records(Kind::Turn).filter(|(_, record)| record.code == BUSY) {
+        spans.entry(("engine".to_owned(), "busy-turn".to_owned())).or_default().push(record.span.into());
+    }
+    for (_, record) in read.records(Kind::Visit) {
+        spans.entry(("engine".to_owned(), "visit".to_owned())).or_default().push(record.span.into());
+    }
+    // Of each guest there is one vCPU and one life.
+    let mut wanted: BTreeMap<(String, String), (u64, u64)> =
+        counted(counters).into_iter().map(|((guest, _, reason), figures)| ((guest, reason), figures)).collect();
+    let (mut rows, mut percentiles) = (0, 0);
+    for row in &latency.rows {
+        let key = (row.guest.clone().unwrap_or("engine".to_owned()), row.what.to_string());
+        // No records of idle turns are written here.
+        let Some(spans) = spans.get_mut(&key) else {
+            ensure!(row.what == "idle-turn", "{row:?}: no such record");
+            continue;
+        };
+        spans.sort_unstable();
+        let count = spans.len() as u64;
+        let same = match wanted.remove(&key) {
+            Some(counted) => (row.count, row.sum) == counted,
+            // The trace may be switched off between the histogram and the record.
+            None => row.count.abs_diff(count) <= 1,
+        };
+        ensure!(same, "{row:?}: {count} records");
+        if row.count != count {
+            continue;
+        }
+        for (per_mille, found) in [(500, row.p50), (900, row.p90), (990, row.p99), (1000, row.max)] {
+            let exact = spans[(spans.len() * per_mille).div_ceil(1000).max(1) - 1];
+            let most = if per_mille == 1000 { exact } else { exact + exact / 8 };
+            ensure!((exact..=most).contains(&found), "{row:?}: {per_mille} of 1,000 are not longer than {exact}");
+            percentiles += 1;
+        }
+        rows += 1;
+    }
+    let figures = &mut context.figures;
+    figures.exactly("exits counted that are in no histogram", wanted.len() as u64, 0)?;
+    figures.at_least("histograms whose counts and sums are right", rows, 12)?;
+    figures.at_least("percentiles that are those of the records", percentiles, 4 * 12)?;
+    let shown = session.type_until("show latency\r", "visit", seconds(60))?;
+    ensure!(shown.contains("nothing is recorded now") && shown.contains("p99 us"), "show latency: {shown}");
+    ensure!(shown.lines().all(|line| line.chars().count() <= 80), "show latency is too wide: {shown}");
+    Ok(())
+}
+
+/// Checks that the records of states are those that COM2 told, and the records of drops those that the ports have counted.
+fn rare(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters, told: &States) -> Result<()> {
+    let mut states = Vec::new();
+    for (core, record) in read.records(Kind::Life) {
+        ensure!(core == 0, "core {core} has a record of a guest's state");
+        let reason = match record.a {
+            0 => None,
+            reason => Some(read.name(Table::Stop, u32::try_from(reason)?)?),
+        };
+        states.push((
+            read.name(Table::Guest, record.guest.into())?,
+            read.name(Table::State, record.code.into())?,
+            reason,
+        ));
+    }
+    let told: Vec<_> = told
+        .iter()
+        .map(|(guest, state, reason)| (guest.as_str(), state.name(), reason.map(StopReason::name)))
+        .collect();
+    // What was told before COM2 was read is in the trace too.
+    ensure!(states.ends_with(&told), "states traced: {states:?}; told: {told:?}");
+    let figures = &mut context.figures;
+    figures.at_least("states of guests told", told.len() as u64, 4)?;
+    let killed = states.iter().filter(|state| **state == (state.0, "stopped", Some("killed")));
+    figures.exactly("guests killed", killed.count() as u64, 2)?;
+    figures.exactly(
+        "guests that have started to run",
+        states.iter().filter(|state| state.1 == "running").count() as u64,
+        2,
+    )?;
+
+    let mut drops: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut lengths = Vec::new();
+    for (_, record) in read.records(Kind::FrameDropped) {
+        let what = (read.name(Table::Guest, record.guest.into())?, read.name(Table::Cause, record.code.into())?);
+        *drops.entry(what).or_default() += 1;
+        lengths.push(record.a & 0xffff_ffff);
+    }
+    let mut counted = BTreeMap::new();
+    let causes = Drops::new();
+    for name in ["a", "b"] {
+        let net = net(counters, name)?;
+        let rows = causes.iter().map(|(cause, _)| ((name, cause), net.dropped(cause)));
+        counted.extend(rows.filter(|(_, frames)| *frames != 0));
+    }
+    ensure!(drops == counted, "drops traced: {drops:?}; counted: {counted:?}");
+    figures.at_least("drops traced", drops.values().sum::<u64>(), 15)?;
+    ensure!(lengths.iter().all(|&bytes| (14..=1518).contains(&bytes)), "lengths of dropped frames: {lengths:?}");
+    Ok(())
 }
 
 fn lossy(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use control::{Command, Counters, Event, Notice, Request, Sender, TraceState};
+use control::{Command, Counters, Event, Latency, Notice, Request, Sender, TraceState};
 use serde_json::json;
 
 use crate::lines::{MAX_EVENT, read_line};
@@ -125,6 +125,7 @@ impl Client {
                 | Event::Audit { id, .. }
                 | Event::Config { id, .. }
                 | Event::TraceState(TraceState { id, .. })
+                | Event::Latency(Latency { id, .. })
                 | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
                 _ => false,
             };

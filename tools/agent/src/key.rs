@@ -55,6 +55,10 @@ impl Key {
                 let own = counters.guests.into_iter().filter(|guest| is_bound(&guest.name)).collect();
                 Some(Event::Counters(Counters { guests: own, ..counters }))
             }
+            Event::Latency(mut latency) => {
+                latency.rows.retain(|row| row.guest.as_deref().is_none_or(is_bound));
+                Some(Event::Latency(latency))
+            }
             Event::Reply { id, ok, error, guests: listed, version } => {
                 let listed = listed.map(|all| all.into_iter().filter(|guest| is_bound(&guest.name)).collect());
                 Some(Event::Reply { id, ok, error, guests: listed, version })
@@ -81,7 +85,7 @@ impl Key {
 /// Whether a command that names no guest is for a key that is bound to guests. Of its answer the owner sees what [`Key::sees`] leaves.
 const fn is_for_bound(command: &Command) -> bool {
     match command {
-        Command::Help | Command::List | Command::Version => true,
+        Command::Help | Command::List | Command::Latency | Command::Version => true,
         Command::Show(view) => !matches!(view, View::Audit | View::Config),
         _ => false,
     }
@@ -89,7 +93,7 @@ const fn is_for_bound(command: &Command) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use control::{Guest, GuestSummary, Level, Permissions, TraceStep};
+    use control::{Durations, Guest, GuestSummary, Latency, Level, Permissions, TraceStep};
 
     use super::*;
 
@@ -180,6 +184,11 @@ mod tests {
         };
         let Some(Event::Reply { guests: Some(seen), id: Some(1), .. }) = key.sees(list) else { panic!() };
         assert_eq!(seen.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        let row = |guest: Option<&str>| Durations { guest: guest.map(String::from), ..Durations::default() };
+        let latency = |rows: &[Option<&str>]| {
+            Event::Latency(Latency { rows: rows.iter().map(|guest| row(*guest)).collect(), ..Latency::default() })
+        };
+        assert_eq!(key.sees(latency(&[Some("a"), Some("b"), None])), Some(latency(&[Some("a"), None])));
         let line = |guest: &str| Event::Console { guest: guest.into(), line: "secret".into() };
         assert!(key.sees(line("a")).is_some() && key.sees(line("b")).is_none());
         let log = Event::Log { level: Level::Info, text: "guest b starts".into() };

@@ -176,6 +176,7 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
         (Event::Counters(counters), Command::Show(view)) => table::show(*view, counters, &mut text),
         (Event::Counters(counters), _) => table::show(View::Counters, counters, &mut text),
         (Event::TraceState(state), _) => control::trace::show(state, &mut text),
+        (Event::Latency(latency), _) => control::latency::show(latency, &mut text),
         (Event::Audit { records, .. }, _) => control::show_records(records, &mut text),
         (Event::Config { text: shown, .. }, _) => {
             text.clone_from(shown);

@@ -41,10 +41,11 @@ pub fn read(line: &str) -> Result<Asked, String> {
         ["counters"] => Command::Show(View::Counters),
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
-    // They are not in the counters, which are the answer to `show` in JSON.
+    // These are not in the counters, which are the answer to `show` in JSON.
     let command = match command {
         Command::Show(View::Audit) => Command::Audit,
         Command::Show(View::Config) => Command::Config,
+        Command::Show(View::Latency) => Command::Latency,
         other => other,
     };
     if seconds.is_some() && !saves(&command) {
@@ -106,6 +107,7 @@ mod tests {
         assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
         assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None }));
         assert_eq!(read("show config"), Ok(Asked { command: Command::Config, json: false, time: None }));
+        assert_eq!(read("show latency"), Ok(Asked { command: Command::Latency, json: false, time: None }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
     }
 

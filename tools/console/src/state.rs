@@ -242,6 +242,7 @@ impl State {
             Event::Port { .. }
             | Event::Audit { .. }
             | Event::Config { .. }
+            | Event::Latency(_)
             | Event::Trace { .. }
             | Event::TraceState(_) => {}
         }

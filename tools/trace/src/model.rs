@@ -62,6 +62,8 @@ pub struct Names {
     pub states: BTreeMap<u8, String>,
     /// Causes of drops, by code of `frame-dropped`.
     pub causes: BTreeMap<u8, String>,
+    /// Why guests stop, by `a` of `life`.
+    pub stops: BTreeMap<u8, String>,
 }
 
 /// A device in a slot of an engine.
@@ -158,6 +160,13 @@ impl Names {
     #[must_use]
     pub fn cause(&self, code: u8) -> String {
         self.causes.get(&code).cloned().unwrap_or_else(|| format!("cause-{code}"))
+    }
+
+    /// Why a guest has stopped, or the number of that. None: it has not stopped.
+    #[must_use]
+    pub fn stop(&self, number: u64) -> Option<String> {
+        let name = u8::try_from(number).ok().and_then(|number| self.stops.get(&number));
+        (number != 0).then(|| name.cloned().unwrap_or_else(|| format!("stop-{number}")))
     }
 
     /// A kind's name, or its number.

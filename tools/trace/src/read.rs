@@ -100,6 +100,7 @@ impl Reader {
                 () if of(Table::Kind) => &mut names.kinds,
                 () if of(Table::State) => &mut names.states,
                 () if of(Table::Cause) => &mut names.causes,
+                () if of(Table::Stop) => &mut names.stops,
                 () => return,
             };
             table.insert(number, name);
@@ -179,6 +180,7 @@ mod tests {
             (Table::Kind, 99, NOTHING, "later"),
             (Table::State, 1, NOTHING, "running"),
             (Table::Cause, 2, NOTHING, "no-buffer"),
+            (Table::Stop, 4, NOTHING, "killed"),
         ];
         let trace = bytes_of(&[header(&names), chunk(1, 0, 0, 1)].concat()).unwrap();
         assert_eq!(trace.names.core(1), "core 1 (engine)");
@@ -186,6 +188,8 @@ mod tests {
         assert_eq!(trace.names.device(1, 3), "a?[31m net0", "the engine of core 1 is number 7");
         assert_eq!((trace.names.reason(0), trace.names.kind(99)), ("cpuid".into(), "later".into()));
         assert_eq!((trace.names.state(1), trace.names.cause(2)), ("running".into(), "no-buffer".into()));
+        let stops = [0, 4, 5, 1 << 40].map(|number| trace.names.stop(number));
+        assert_eq!(stops, [None, Some("killed".into()), Some("stop-5".into()), Some("stop-1099511627776".into())]);
         // 4,000,000,000 ticks at 2 GHz are 2 s.
         assert_eq!(trace.clock.wall_at_zero(), Some(1_699_999_998_000_000_000));
     }

@@ -6,6 +6,7 @@
 pub mod engine;
 pub mod exits;
 pub mod journey;
+pub mod rare;
 pub mod rips;
 pub mod row;
 pub mod text;
@@ -44,6 +45,10 @@ pub struct Report {
     pub engines: Vec<engine::Engine>,
     /// Stages of frames and requests.
     pub journey: Vec<journey::Stage>,
+    /// Frames that were dropped, by port and cause.
+    pub drops: Vec<rare::Drops>,
+    /// States of guests, NMIs of the machine and machine checks, in the order of time.
+    pub told: Vec<rare::Told>,
 }
 
 impl Report {
@@ -67,6 +72,8 @@ impl Report {
             rips: rips.map(|most| rips::of(trace, resolver, most)),
             engines: engine::of(trace),
             journey: journey::of(trace),
+            drops: rare::drops(trace),
+            told: rare::told(trace),
         }
     }
 

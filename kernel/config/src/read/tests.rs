@@ -153,14 +153,14 @@ fn the_trace_has_a_size_of_its_own_and_classes_that_are_written() {
         (memory, on, parsed.mistakes.first().map(|mistake| mistake.message.clone()))
     };
     let none = Classes::empty();
-    assert_eq!(trace(""), (256 << 10, none, None));
+    assert_eq!(trace(""), (128 << 10, none, None));
     let two = Classes::EXITS | Classes::VISITS;
     assert_eq!(trace("[trace]\nmemory = '64M'\non = ['visits', 'exits']\n"), (64 << 20, two, None));
     assert_eq!(trace("[trace]\nmemory = '0K'\n"), (0, none, None));
     assert_eq!(trace("[trace]\nmemory = '4KiB'\n"), (4096, none, None));
     for memory in ["2K", "65K", "128M", "-4K", "K", "1.5K", "4096"] {
         let (bytes, _, message) = trace(&format!("[trace]\nmemory = '{memory}'\n"));
-        assert_eq!(bytes, 256 << 10);
+        assert_eq!(bytes, 128 << 10);
         assert!(message.is_some_and(|message| message.contains("a power of two")), "{memory}");
     }
     for (on, message) in [
@@ -169,7 +169,7 @@ fn the_trace_has_a_size_of_its_own_and_classes_that_are_written() {
         ("[1]", "`on` is a list of classes, like [\"exits\"]"),
         ("['exits', 'exits']", "it stands twice in `on`"),
     ] {
-        assert_eq!(trace(&format!("[trace]\non = {on}\n")), (256 << 10, none, Some(message.to_owned())), "{on}");
+        assert_eq!(trace(&format!("[trace]\non = {on}\n")), (128 << 10, none, Some(message.to_owned())), "{on}");
     }
 }
 

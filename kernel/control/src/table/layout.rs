@@ -22,6 +22,10 @@ pub(crate) enum Cell<'a> {
     /// A text, a colon and another one.
     Kind(&'a str, &'a str),
     Number(u64),
+    /// A word and a number.
+    Numbered(&'a str, u64),
+    /// Ticks, with their number in a second: microseconds, cut to two decimals.
+    Micros(u64, u64),
     /// Bytes, in the largest binary unit that gives at least 1, cut to one decimal.
     Bytes(u64),
     /// Thousandths, shown as percent.
@@ -38,6 +42,11 @@ impl Display for Cell<'_> {
             Self::Text(text) => f.write_str(text),
             Self::Kind(what, kind) => write!(f, "{what}: {kind}"),
             Self::Number(number) => write!(f, "{number}"),
+            Self::Numbered(word, number) => write!(f, "{word} {number}"),
+            Self::Micros(ticks, hz) => {
+                let hundredths = u128::from(ticks).saturating_mul(100_000_000).checked_div(hz.into()).unwrap_or(0);
+                write!(f, "{}.{:02}", hundredths / 100, hundredths % 100)
+            }
             Self::Bytes(value) => bytes(value, f),
             Self::Thousandths(value) => write!(f, "{}.{} %", value / 10, value % 10),
             Self::Of(_, 0) => Ok(()),

@@ -2,6 +2,7 @@
 
 use engine::device::Device;
 use memory::GuestMemory;
+use virtio::counters::Counter;
 
 use crate::bridge::Bridge;
 use crate::counters::PortCounters;
@@ -24,14 +25,19 @@ impl Bridge {
     }
 }
 
-/// Counts the result of delivering a frame of `len` bytes.
-pub(crate) fn count_delivery(counters: &PortCounters, len: u32, delivered: Result<(), Refused>) {
+/// Counts the result of delivering a frame of `len` bytes. `dropped` gets the counter of the cause if it was dropped.
+pub(crate) fn count_delivery(
+    counters: &'static PortCounters,
+    len: u32,
+    delivered: Result<(), Refused>,
+    dropped: impl FnOnce(&'static Counter),
+) {
     match delivered {
         Ok(()) => {
             counters.frames.rx_packets.add(1);
             counters.frames.rx_bytes.add(u64::from(len));
         }
-        Err(Some(cause)) => cause(counters).add(1),
+        Err(Some(cause)) => dropped(cause(counters)),
         Err(None) => {}
     }
 }

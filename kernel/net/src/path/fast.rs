@@ -309,15 +309,9 @@ impl Bridge {
         let flow = self.flows.get(port)?.as_ref()?;
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.verdict.stopped {
-            return Some(discard(
-                tx,
-                &look,
-                transfers.get(..offered)?,
-                bytes,
-                tx_counters,
-                refusal.entering(tx_counters),
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, refusal.entering(tx_counters));
+            self.show_drops(port, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
         let Some(receiver) = others.get_mut(to).filter(|receiver| receiver.running() && !same_memory.contains(to))
@@ -326,15 +320,9 @@ impl Bridge {
         };
         let rx_counters = self.counters(to);
         if let Some(Stopped::Leaving(refusal)) = flow.verdict.stopped {
-            return Some(discard(
-                tx,
-                &look,
-                transfers.get(..offered)?,
-                bytes,
-                tx_counters,
-                refusal.leaving(rx_counters),
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, refusal.leaving(rx_counters));
+            self.show_drops(to, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         if self.max_frame(to) < max {
             offered = no_longer_than(self.max_frame(to), transfers.get(..offered)?, &tails);
@@ -348,15 +336,9 @@ impl Bridge {
         let Some(posted) = rx.peek(offered) else { return none_served(offered) };
         // No receive buffer is held from an earlier call, so an empty queue means that the driver posted none.
         if posted.is_empty() {
-            return Some(discard(
-                tx,
-                &look,
-                transfers.get(..offered)?,
-                bytes,
-                tx_counters,
-                &rx_counters.drops.rx_no_buffer,
-                flow,
-            ));
+            let (dropped, cause) = (transfers.get(..offered)?, &rx_counters.drops.rx_no_buffer);
+            self.show_drops(to, cause, dropped, &tails);
+            return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         let buffers = match &posted {
             Peek::Split(posted) => collect_buffers(&mut rx, posted, offered, transfers),
@@ -387,6 +369,18 @@ impl Bridge {
             return none_served(offered);
         }
         Some(Served::new(delivered as u32, bytes))
+    }
+
+    /// Shows frames of a batch that are dropped at a port, if somebody watches.
+    #[cold]
+    #[inline(never)]
+    fn show_drops<'d>(&self, port: usize, cause: &Counter, transfers: &[Transfer<'d>], tails: &Tails<'d>) {
+        if self.drop_watcher.is_some() {
+            let mut tails = tails.iter();
+            for transfer in transfers {
+                self.show_drop(port, cause, transfer.bytes(&mut tails).saturating_sub(HEADER));
+            }
+        }
     }
 
     /// Finds the next batch of a queue. Tries the flow that is cached for the port. If the first frame is not of that

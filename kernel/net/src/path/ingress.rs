@@ -131,7 +131,7 @@ impl Bridge {
             if receiver.running() {
                 self.deliver_received(frame, receiver, to);
             } else {
-                self.counters(to).drops.rx_not_running.add(1);
+                self.drop_frame(to, &self.counters(to).drops.rx_not_running, frame.len());
             }
         }
     }
@@ -139,7 +139,7 @@ impl Bridge {
     /// Delivers a frame from the wire to port `to` without applying its rules, and counts the result.
     fn deliver_received(&mut self, frame: &mut IngressFrame<'_>, receiver: &mut Device, to: usize) {
         let delivered = self.check_size(frame.len(), to).and_then(|()| self.copy_received(frame, receiver));
-        count_delivery(self.counters(to), frame.len(), delivered);
+        count_delivery(self.counters(to), frame.len(), delivered, |cause| self.drop_frame(to, cause, frame.len()));
     }
 
     /// Writes a frame from the wire into the receiver's buffers.

@@ -69,7 +69,7 @@ impl Bridge {
         now: u64,
     ) -> Option<EgressRoute> {
         if self.switch.learn(frame.front().source(), vlan, port, now) == Learned::Fixed {
-            Refusal::Mac.entering(self.counters(port)).add(1);
+            self.drop_frame(port, Refusal::Mac.entering(self.counters(port)), frame.len());
             return None;
         }
         let destination = frame.front().destination();
@@ -83,13 +83,13 @@ impl Bridge {
             }
             Forwarding::Flood => {
                 if let Some(refusal) = self.rules.get(port).and_then(|policy| policy.flood(now).err()) {
-                    refusal.entering(self.counters(port)).add(1);
+                    self.drop_frame(port, refusal.entering(self.counters(port)), frame.len());
                     return None;
                 }
                 let mut found = false;
                 for to in self.attached.into_iter().filter(|&to| to != port) {
                     if self.work >= work::MOST {
-                        self.counters(port).drops.tx_cut_short.add(1);
+                        self.drop_frame(port, &self.counters(port).drops.tx_cut_short, frame.len());
                         break;
                     }
                     found |= self.deliver_to_port(devices, port, queue, frame, vlan, to, now);
@@ -99,7 +99,7 @@ impl Bridge {
         };
         let leaves = egress.filter(|_| destination.is_multicast() && !destination.is_reserved());
         if !found && leaves.is_none() {
-            self.counters(port).drops.tx_no_destination.add(1);
+            self.drop_frame(port, &self.counters(port).drops.tx_no_destination, frame.len());
         }
         leaves
     }
@@ -175,18 +175,19 @@ impl Bridge {
         now: u64,
     ) -> Option<(bool, PortSet)> {
         let counters = self.counters(to);
+        let len = |front: &Front| (front.frame().len() as u32).saturating_add(behind);
         if !receiver.running() {
             if !front.destination().is_multicast() {
-                counters.drops.rx_not_running.add(1);
+                self.drop_frame(to, &counters.drops.rx_not_running, len(front));
             }
             return None;
         }
         let mut mirrors = PortSet::NONE;
         if let Some(policy) = self.rules.leaving(to) {
             front.retag(Tagging::Untagged, vlan);
-            let len = (front.frame().len() as u32).saturating_add(behind);
+            let len = len(front);
             if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
-                refusal.leaving(counters).add(1);
+                self.drop_frame(to, refusal.leaving(counters), len);
                 return Some((false, mirrors));
             }
         }
@@ -206,7 +207,7 @@ impl Bridge {
             if receiver.running() {
                 self.deliver(frame, (sender.memory(), port), receiver, to, queue);
             } else {
-                self.counters(to).drops.rx_not_running.add(1);
+                self.drop_frame(to, &self.counters(to).drops.rx_not_running, frame.len());
             }
         }
     }
@@ -225,7 +226,7 @@ impl Bridge {
         let delivered = match self.check_size(frame.longest(), to) {
             Ok(()) if !OffloadSupport::driver(Features::of(receiver)).accepts(&frame.request()) => {
                 if self.deliver_offloaded(frame, sender, receiver, to, queue).is_none() {
-                    self.counters(from).drops.tx_cut_short.add(1);
+                    self.drop_frame(from, &self.counters(from).drops.tx_cut_short, frame.len());
                 }
                 return;
             }
@@ -241,7 +242,7 @@ impl Bridge {
             }
             Err(_) => self.add_work(work::REFUSED_COPY),
         }
-        count_delivery(self.counters(to), frame.len(), delivered);
+        count_delivery(self.counters(to), frame.len(), delivered, |cause| self.drop_frame(to, cause, frame.len()));
     }
 
     /// Writes a frame into the receiver's buffers as it is.

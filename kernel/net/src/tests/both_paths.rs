@@ -7,9 +7,12 @@ mod frames;
 #[path = "both_paths/rules.rs"]
 mod rules;
 
+use std::sync::Mutex;
+
 use proptest::prelude::*;
 
 use super::{ALL, PACKED, PLAIN};
+use crate::drops::DropWatcher;
 use crate::features::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY};
 use crate::tests::support::Bench;
@@ -130,6 +133,17 @@ struct World {
     /// Guests whose rings were written to behind their drivers' backs: the drivers are silent until they restart.
     wild: [bool; GUESTS],
     arrived: usize,
+    watched: &'static Watched,
+}
+
+/// Drops that were shown: port, cause and bytes of each.
+#[derive(Default)]
+struct Watched(Mutex<Vec<(usize, u8, u32)>>);
+
+impl DropWatcher for Watched {
+    fn dropped(&self, port: usize, cause: u8, bytes: u32) {
+        self.0.lock().unwrap().push((port, cause, bytes));
+    }
 }
 
 impl World {
@@ -145,7 +159,9 @@ impl World {
         if !by_runs {
             bench.engine.backend_mut().disable_fast_path();
         }
-        Self { bench, guests, wild: [false; GUESTS], arrived: 0 }
+        let watched: &Watched = Box::leak(Box::default());
+        bench.engine.backend_mut().watch_drops(watched);
+        Self { bench, guests, wild: [false; GUESTS], arrived: 0, watched }
     }
 
     fn perform(&mut self, step: &Step, tag: u8) {
@@ -234,6 +250,20 @@ impl World {
         }
     }
 
+    /// The drops at a port that were shown: cause and bytes of each, in the order of these. They are as many as the counters
+    /// have.
+    fn drops(&self, port: usize) -> Vec<(u8, u32)> {
+        let watched = self.watched.0.lock().unwrap();
+        let own = watched.iter().filter(|&&(at, ..)| at == port);
+        let mut drops: Vec<_> = own.map(|&(_, cause, bytes)| (cause, bytes)).collect();
+        drops.sort_unstable();
+        for (number, (name, count)) in self.guests[port].counters().drops.iter().enumerate() {
+            let shown = drops.iter().filter(|(cause, _)| usize::from(*cause) == number).count();
+            assert_eq!(shown as u64, count, "{name} at port {port}");
+        }
+        drops
+    }
+
     /// All that shows of a guest: counters of its port, its faults, counters of its stages, and its memory.
     fn seen(&self, guest: usize) -> Seen {
         let guest = &self.guests[guest];
@@ -279,6 +309,7 @@ fn alike(
     general.turn();
     prop_assert_eq!(fast.arrived, general.arrived);
     for guest in 0..GUESTS {
+        prop_assert_eq!(fast.drops(guest), general.drops(guest), "drops at port {}", guest);
         let (fast, general) = (fast.seen(guest), general.seen(guest));
         prop_assert_eq!(fast.0, general.0, "counters of guest {}", guest);
         prop_assert_eq!(fast.1, general.1, "faults of guest {}", guest);
@@ -346,7 +377,8 @@ proptest! {
                 let stages = guest.port.policy.map_or_else(Vec::new, rules::counted);
                 (guest.counted(), stages)
             });
-            (counted.collect::<Vec<_>>(), frames)
+            let drops: Vec<_> = (0..GUESTS).map(|port| world.drops(port)).collect();
+            (counted.collect::<Vec<_>>(), drops, frames)
         });
         let (fast, general) = (seen.next(), seen.next());
         prop_assert_eq!(fast, general);

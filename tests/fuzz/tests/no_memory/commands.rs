@@ -3,10 +3,10 @@
 use std::fmt::{self, Write};
 
 use control::{
-    Action, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Engine, Entropy, Event,
-    ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Level, LineReader, NoMemory, Note, Notice,
-    OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request, Sender,
-    Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View,
+    Action, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Durations, Engine, Entropy,
+    Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader, NoMemory, Note,
+    Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request,
+    Sender, Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View,
     Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
@@ -25,7 +25,8 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 26] = [
+const LINES: [&str; 27] = [
+    r#"{"command":"latency","id":5}"#,
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -232,6 +233,22 @@ fn trace_state() -> TraceState {
     TraceState { id: Some(1), classes: vec!["exits".into()], stop: false, saving: true, cores: vec![core] }
 }
 
+fn latency() -> Latency {
+    let exits = Durations {
+        guest: Some("alpha".into()),
+        engine: None,
+        what: "cpuid".into(),
+        count: 100,
+        sum: 200_000,
+        p50: 2_000,
+        p90: 2_100,
+        p99: 2_200,
+        max: 9_000,
+    };
+    let visits = Durations { guest: None, engine: Some(0), what: "visit".into(), ..exits.clone() };
+    Latency { id: Some(1), on: true, tsc_hz: 2_000_000_000, rows: vec![exits, visits] }
+}
+
 #[test]
 fn an_event_becomes_a_line_or_an_error() {
     let events = [
@@ -260,6 +277,7 @@ fn an_event_becomes_a_line_or_an_error() {
         Event::Log { level: Level::Warn, text: "text".into() },
         Event::Trace { data: "AAEC".repeat(1000), end: true },
         Event::TraceState(trace_state()),
+        Event::Latency(latency()),
         Event::Counters(counters()),
         Event::Reply { id: Some(1), ok: true, error: None, guests: Some(guests()), version: Some("0.1.0".into()) },
         Event::Config { id: Some(1), text: "[[guest]]\nname = \"a\"\n".repeat(1000) },
@@ -310,14 +328,17 @@ fn tables_need_no_memory() {
             let mut sink = Sink(0);
             table::show(view, &counters, &mut sink).map(|()| sink.0)
         });
-        // The audit and the configuration are not in the counters.
-        let least = if matches!(view, View::Audit | View::Config) { 0 } else { 100 };
+        // These are not in the counters.
+        let least = if matches!(view, View::Audit | View::Config | View::Latency) { 0 } else { 100 };
         assert!(!failed && shown.is_ok_and(|bytes| bytes >= least), "{view:?}");
     }
     let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
     let state = trace_state();
     let (shown, failed) = failing(1, || control::trace::show(&state, &mut Sink(0)));
+    assert!(!failed && shown.is_ok());
+    let latency = latency();
+    let (shown, failed) = failing(1, || control::latency::show(&latency, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
 }
 

@@ -102,12 +102,23 @@ fn of<'a>(event: &Event, trace: &Trace, symbol: Option<&'a str>) -> Line<'a> {
 /// What the code of a record is called. None: it has no name.
 #[must_use]
 pub fn meaning(event: &Event, names: &Names) -> Option<String> {
-    use trace::record::{BUSY, BY_CALL, BY_NMI, DIRECT, IDLE, NOTIFIED, POSTED, SUPPRESSED};
+    use trace::record::{
+        BEFORE_START, BUSY, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, IDLE, IO_CHECK, NOTIFIED, POSTED, SUPPRESSED,
+        SYSTEM_ERROR, WITHHELD,
+    };
     let record = &event.record;
     let fixed = |text: &str| Some(text.to_owned());
     match (record.known_kind()?, record.code) {
         (Kind::Exit, code) => Some(names.reason(code)),
-        (Kind::Life, code) => Some(names.state(code)),
+        (Kind::Life, code) => {
+            let why = names.stop(record.a).map(|why| format!(" {why}")).unwrap_or_default();
+            Some(format!("{}{why}", names.state(code)))
+        }
+        (Kind::Nmi, SYSTEM_ERROR) => fixed("serr"),
+        (Kind::Nmi, IO_CHECK) => fixed("iochk"),
+        (Kind::MachineCheck, BEFORE_START) => fixed("before-start"),
+        (Kind::MachineCheck, WITHHELD) => fixed("withheld"),
+        (Kind::MachineCheck, ENDS_GUEST) => fixed("ends-guest"),
         (Kind::FrameDropped, code) => Some(names.cause(code)),
         (Kind::Turn, BUSY) => fixed("busy"),
         (Kind::Turn, IDLE) => fixed("idle"),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::Report;
+use super::rare::{Drops, Told};
 use super::row::Row;
 use crate::clock::Clock;
 
@@ -47,6 +48,29 @@ pub fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
             if stage.without_end > 0 {
                 writeln!(out, "    {} more have no end in this trace", stage.without_end)?;
             }
+        }
+    }
+    rare(report, &clock, out)
+}
+
+fn rare(report: &Report, clock: &Clock, out: &mut impl Write) -> io::Result<()> {
+    if !report.drops.is_empty() {
+        writeln!(out, "\n{:<24} {:<24} {:>9} {:>12}", "frames dropped at", "cause", "frames", "bytes")?;
+    }
+    for Drops { device, cause, frames, bytes } in &report.drops {
+        writeln!(out, "{device:<24} {cause:<24} {frames:>9} {bytes:>12}")?;
+    }
+    if !report.told.is_empty() {
+        writeln!(out, "\n{:>12}  told by the control core", "seconds")?;
+    }
+    for Told { at, guest, what, number } in &report.told {
+        write!(out, "{:>12.3}  {what}", clock.microseconds(*at as f64) / 1e6)?;
+        if let Some(guest) = guest {
+            write!(out, " {guest}")?;
+        }
+        match number {
+            Some(number) => writeln!(out, " {number:#x}")?,
+            None => writeln!(out)?,
         }
     }
     Ok(())

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use sidecore_trace::model::Trace;
+use sidecore_trace::model::{Event, Trace};
 use sidecore_trace::report::{self, Report};
 use sidecore_trace::resolve::Resolver;
-use trace::Kind;
+use trace::record::{ENDS_GUEST, SYSTEM_ERROR};
+use trace::{Kind, Record};
 
 use crate::any::{any_trace, example};
 
@@ -68,7 +69,57 @@ fn an_unknown_frequency_is_said() {
     assert!(text(&trace).contains("does not name the TSC's frequency"));
 }
 
+#[test]
+fn drops_are_summed_up_and_what_the_control_core_told_is_listed() {
+    let drop = |tsc, code, bytes: u64| {
+        (1, Record { guest: 0, unit: 3, code, a: 3 << 32 | bytes, ..Record::new(Kind::FrameDropped, tsc) })
+    };
+    let life = |tsc, code, a| (0, Record { guest: 0, code, a, ..Record::new(Kind::Life, tsc) });
+    let records = [
+        life(2_000_000, 1, 0),
+        drop(4_000_000, 0, 60),
+        drop(4_100_000, 13, 1514),
+        drop(4_200_000, 13, 100),
+        (0, Record { code: SYSTEM_ERROR, a: 2, ..Record::new(Kind::Nmi, 6_000_000) }),
+        (0, Record { guest: 0, unit: 2, code: ENDS_GUEST, a: 0xabcd, ..Record::new(Kind::MachineCheck, 8_000_000) }),
+        life(2_002_000_000, 4, 5),
+    ];
+    let mut trace = example();
+    trace.losses.clear();
+    trace.events = records.iter().zip(0..).map(|(&(core, record), number)| Event { core, number, record }).collect();
+    trace.names.states.extend([(1, "running".to_owned()), (4, "stopped".to_owned())]);
+    trace.names.stops.insert(5, "memory-error".to_owned());
+    trace.names.causes.insert(13, "rx_no_buffer".to_owned());
+    let expected = "\
+7 records in 1.000 s, TSC at 2000.000 MHz
+No record was lost.
+
+frames dropped at        cause                       frames        bytes
+alpha net0               rx_no_buffer                     2         1614
+alpha net0               cause-0                          1           60
+
+     seconds  told by the control core
+       0.000  life running alpha
+       0.002  nmi serr 0x2
+       0.003  machine-check ends-guest alpha 0xabcd
+       1.000  life stopped memory-error alpha
+";
+    assert_eq!(text(&trace), expected);
+}
+
 proptest! {
+    #[test]
+    fn drops_are_sums_over_the_records(trace in any_trace()) {
+        let report = json(&trace);
+        let sum = |key: &str| {
+            report["drops"].as_array().unwrap().iter().map(|drops| drops[key].as_u64().unwrap()).sum::<u64>()
+        };
+        let records = trace.events.iter().map(|event| event.record);
+        let dropped = records.filter(|record| record.known_kind() == Some(Kind::FrameDropped));
+        let bytes = dropped.map(|record| record.a & 0xffff_ffff);
+        prop_assert_eq!((sum("frames"), sum("bytes")), (bytes.clone().count() as u64, bytes.sum::<u64>()));
+    }
+
     #[test]
     fn figures_of_exits_are_sums_over_the_records(trace in any_trace()) {
         let mut sums: BTreeMap<(String, String), (u64, u64, u64, u64)> = BTreeMap::new();

@@ -1,0 +1,87 @@
+//! How long exits, turns and visits took: the answer to `latency`, and the table of `show latency`.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use trace::histogram::Totals;
+
+use crate::Text;
+use crate::table::layout::Cell::{Micros, Number, Numbered, Text as Word};
+use crate::table::layout::table;
+
+/// How long exits, turns and visits took since `trace on histograms`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The `id` of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Whether it is recorded now.
+    pub on: bool,
+    /// Ticks of the TSC in a second.
+    pub tsc_hz: u64,
+    /// What was recorded. What did not happen is left out.
+    pub rows: Vec<Durations>,
+}
+
+/// Durations of a kind, in ticks of the TSC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durations {
+    /// The guest whose exits these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<String>,
+    /// The id of the engine whose turns or visits these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<u64>,
+    /// The reason of the exits, or `busy-turn`, `idle-turn` or `visit`.
+    pub what: Text,
+    /// How many.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// Half of them are not longer. Like the other percentiles it is at most an eighth too large.
+    pub p50: u64,
+    /// 90 % of them are not longer.
+    pub p90: u64,
+    /// 99 % of them are not longer.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Durations {
+    /// The figures of `totals`, of no guest and no engine. `None`: nothing was counted.
+    #[must_use]
+    pub fn of(what: &'static str, totals: &Totals) -> Option<Self> {
+        let [p50, p90, p99] = [500, 900, 990].map(|per_mille| totals.percentile(per_mille));
+        let (count, sum, max) = (totals.count(), totals.sum(), totals.most());
+        (count != 0).then(|| Self { guest: None, engine: None, what: what.into(), count, sum, p50, p90, p99, max })
+    }
+}
+
+/// Writes the table of `show latency`, in microseconds.
+///
+/// # Errors
+/// `out` fails.
+pub fn show(latency: &Latency, out: &mut dyn fmt::Write) -> fmt::Result {
+    if !latency.on {
+        out.write_str("nothing is recorded now; `trace on histograms` begins\n")?;
+    }
+    if latency.rows.is_empty() {
+        return out.write_str("nothing was recorded\n");
+    }
+    let us = |ticks| Micros(ticks, latency.tsc_hz);
+    let rows = latency.rows.iter().map(|Durations { guest, engine, what, count, p50, p90, p99, max, .. }| {
+        let of = match (guest, engine) {
+            (Some(guest), _) => Word(guest),
+            (None, Some(engine)) => Numbered("engine", *engine),
+            (None, None) => Word(""),
+        };
+        [of, Word(what), Number(*count), us(*p50), us(*p90), us(*p99), us(*max)]
+    });
+    table(["of", "what", "count", "p50 us", "p90 us", "p99 us", "max us"], "llrrrrr", 2, rows, out)
+}
+
+#[cfg(test)]
+mod tests;

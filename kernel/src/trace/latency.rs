@@ -1,0 +1,62 @@
+//! How long exits, turns and visits take: histograms that each core keeps of its own work, and the control core reads.
+//!
+//! A guest's core has a histogram for each reason of an exit, an engine's core one for each of [`Time`]. They are recorded while
+//! the class `histograms` is on. Each time that it is switched on, a new period begins at zero.
+
+use ::trace::histogram::{Histogram, Totals};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use machine::reason::Reason;
+
+/// The number of the period. Only the control core changes it.
+static PERIOD: AtomicU64 = AtomicU64::new(0);
+
+/// What takes time on an engine's core.
+#[derive(Clone, Copy)]
+pub enum Time {
+    /// A turn that moved requests.
+    BusyTurn,
+    /// A turn that moved none.
+    IdleTurn,
+    /// A visit to a queue.
+    Visit,
+}
+
+impl Time {
+    /// All of them, by number.
+    pub const ALL: [Self; 3] = [Self::BusyTurn, Self::IdleTurn, Self::Visit];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BusyTurn => "busy-turn",
+            Self::IdleTurn => "idle-turn",
+            Self::Visit => "visit",
+        }
+    }
+}
+
+/// Histograms of a core: of a guest's if `is_guest`, otherwise of the control core or an engine's.
+pub const fn histograms(is_guest: bool) -> u64 {
+    if is_guest { Reason::ALL.len() as u64 } else { Time::ALL.len() as u64 }
+}
+
+/// Begins a period: everything is recorded anew.
+pub fn begin() {
+    PERIOD.store(PERIOD.load(Relaxed).wrapping_add(1).max(1), Relaxed);
+}
+
+/// Records how many ticks something took, in the histogram with this number.
+#[inline]
+pub fn record(histograms: &[Histogram], number: usize, ticks: u64) {
+    if let Some(histogram) = histograms.get(number) {
+        histogram.record(PERIOD.load(Relaxed), ticks);
+    }
+}
+
+/// Adds up what the histograms with this number have recorded in this period.
+pub fn totals<'h>(cores: impl Iterator<Item = &'h [Histogram]>, number: usize) -> Totals {
+    let period = PERIOD.load(Relaxed);
+    let mut totals = Totals::default();
+    cores.filter_map(|histograms| histograms.get(number)).for_each(|histogram| totals.add(histogram, period));
+    totals
+}
