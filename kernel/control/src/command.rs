@@ -17,7 +17,7 @@ use crate::notice::{NOTICE, Notice};
 use crate::permissions::{Caller, Permissions};
 use crate::setting::{KEY, SettingKey};
 use crate::shown::Shortened;
-use crate::table::left;
+use crate::table::{left, wide};
 use crate::trace::{STEP, TraceStep};
 use crate::unknown::unknown;
 use crate::view::{VIEW, View};
@@ -160,7 +160,7 @@ commands! {
     } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
-        shell("show", "all counters; exits, engine, ports, memory, audit, config, latency"), json("counters");
+        shell("show", "counters (all), exits, engine, ports, memory, audit,\nconfig, latency"), json("counters");
     /// A live picture of the machine (COM1 only).
     Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
@@ -319,8 +319,15 @@ pub fn help(out: &mut dyn fmt::Write) -> fmt::Result {
             f.write_str(word)?;
             row.arguments.iter().try_for_each(|argument| write!(f, " {}", argument.shown))
         });
-        left(FORM, form, out)?;
-        write!(out, "{about}\r\n")?;
+        left(FORM, &form, out)?;
+        // The text of a form that fills its column begins on the next line.
+        for (number, line) in about.split('\n').enumerate() {
+            if number > 0 || wide(&form) >= FORM {
+                write!(out, "\r\n{:FORM$}", "")?;
+            }
+            out.write_str(line)?;
+        }
+        out.write_str("\r\n")?;
     }
     Ok(())
 }
@@ -349,6 +356,7 @@ mod tests {
             assert!(help_text.contains(view.name()), "{} is not in the help", view.name());
         }
         assert!(help_text.lines().all(|line| line.len() <= 80), "{help_text}");
+        assert!(help_text.contains("[CLASSES]\r\n                     records of"), "{help_text}");
         assert!(help_text.contains("\nattach [--raw] NAME  type into its console"), "{help_text}");
     }
 
