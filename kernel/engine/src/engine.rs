@@ -113,7 +113,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
     }
 
     fn timed_turn(&mut self, now: u64, clock: &impl Clock, observer: &impl Observer) -> u32 {
-        self.handle_command(now);
+        if let Some(command) = self.control.take() {
+            self.carry_out(command, now);
+        }
         self.handle_doorbell(now);
         if let Some(slot) = self.asked.take() {
             let reply = self.try_to_detach(slot, observer);
@@ -268,9 +270,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
     }
 
-    /// Handles a command of the control core.
-    fn handle_command(&mut self, now: u64) {
-        let Some(command) = self.control.take() else { return };
+    /// Carries out a command of the control core.
+    #[cold]
+    #[inline(never)]
+    fn carry_out(&mut self, command: Command<B::Config>, now: u64) {
         match command {
             Command::Attach(attachment) => {
                 let reply = self.attach(attachment, now);
