@@ -139,6 +139,8 @@ pub fn run(bytes: &[u8]) {
                 let (block, _) = chunk(&mut input);
                 let len = input.within(0, block.len() as u64) as usize;
                 all.extend(&block[..len]);
+                // Another byte than the next one, so that what follows never completes it.
+                all.push(!block[len]);
                 honest = false;
             }
             _ => all.extend((0..input.byte() % 100).map(|_| input.byte() & 0x7f)),

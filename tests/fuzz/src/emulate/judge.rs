@@ -290,13 +290,15 @@ fn is_prefix(byte: u8) -> bool {
     matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3)
 }
 
-/// The code without REX prefixes that another prefix follows, and their number. They have no effect (SDM vol. 2 2.2.1), and the
-/// decoder refuses some of them.
+/// The code without prefixes that have no effect, and their number: REX prefixes that another prefix follows (SDM vol. 2 2.2.1), and
+/// those that come again. The decoder refuses some of the first, and of the second so many that the opcode is the 15th byte, which is
+/// the last one that an instruction may have.
 fn without_ignored(bits: u32, code: &[u8]) -> (Vec<u8>, u64) {
     let prefixes = code.iter().take_while(|byte| is_prefix(**byte) || bits == 64 && is_rex(**byte)).count();
-    let mut kept: Vec<u8> =
-        code[..prefixes.saturating_sub(1)].iter().copied().filter(|b| bits != 64 || !is_rex(*b)).collect();
-    kept.extend(&code[prefixes.saturating_sub(1)..]);
+    let last = prefixes.saturating_sub(1);
+    let ignored = |at: usize| bits == 64 && is_rex(code[at]) || code[at + 1..prefixes].contains(&code[at]);
+    let mut kept: Vec<u8> = (0..last).filter(|at| !ignored(*at)).map(|at| code[at]).collect();
+    kept.extend(&code[last..]);
     let ignored = code.len() - kept.len();
     (kept, ignored as u64)
 }
