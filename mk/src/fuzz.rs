@@ -126,6 +126,10 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     if !options.asan {
         let mut records = records.into_inner().context("another target ended this run")?;
         coverage::measure(&chosen, &mut records)?;
+        for target in &chosen {
+            // Some may have been removed by hand since the last run.
+            records.of(&target.name).found = found(&target.name)?.len() as u64;
+        }
         records.write()?;
         table::write(&all, &records)?;
         if let Some(path) = &options.json {
