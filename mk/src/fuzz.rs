@@ -85,49 +85,27 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     if !(options.minutes > 0.0 && options.minutes <= 1_000_000.0) {
         bail!("--minutes {}: more than 0 is needed", options.minutes);
     }
-    let compiler = if options.asan { Compiler::NightlyAsan } else { Compiler::Stable };
-    let programs = build::fuzzers(&chosen, compiler)?;
-    if options.corpus {
-        for target in &chosen {
-            kept::seed(&target.name)?;
-            kept::write(target, &programs)?;
-        }
-        return Ok(Outcome::Good);
-    }
-    let records = Records::read(&folder().join("record.json"))?;
-    // A run that is ended early has done those that need it most.
-    let quiet = |target: &&Target| records.get(&target.name).map_or(0.0, |record| record.quiet);
-    chosen.sort_by(|a, b| quiet(a).total_cmp(&quiet(b)));
-    let records = Mutex::new(records);
+    let mut records = Records::read(&folder().join("record.json"))?;
     if options.count {
         chosen.retain(|target| corpus(&target.name).is_dir());
-    }
-    let to_run = if options.count { &[] } else { &chosen[..] };
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| -> Result<()> {
-        let run = || -> Result<()> {
-            while let Some(target) = to_run.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let run = look_for_inputs(target, &programs, options)?;
-                if options.asan {
-                    continue;
-                }
-                let mut records = records.lock().map_err(|_| anyhow::anyhow!("another target ended this run"))?;
-                records.of(&target.name).add(&run);
-                records.write()?;
+    } else {
+        let compiler = if options.asan { Compiler::NightlyAsan } else { Compiler::Stable };
+        let programs = build::fuzzers(&chosen, compiler)?;
+        if options.corpus {
+            for target in &chosen {
+                kept::seed(&target.name)?;
+                kept::write(target, &programs)?;
             }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(run)).collect();
-        for thread in threads {
-            thread.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))??;
+            return Ok(Outcome::Good);
         }
-        Ok(())
-    })?;
+        // A run that is ended early has done those that need it most.
+        let quiet = |target: &&Target| records.get(&target.name).map_or(0.0, |record| record.quiet);
+        chosen.sort_by(|a, b| quiet(a).total_cmp(&quiet(b)));
+        records = look(&chosen, &programs, options, records)?;
+    }
     if !options.asan {
-        let mut records = records.into_inner().context("another target ended this run")?;
         coverage::measure(&chosen, &mut records)?;
         for target in &chosen {
-            // Some may have been removed by hand since the last run.
             records.of(&target.name).found = found(&target.name)?.len() as u64;
         }
         records.write()?;
@@ -145,6 +123,32 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         }
     }
     Ok(Outcome::of(good))
+}
+
+/// Runs targets, in this order. Returns the records with what the runs add to them; each is written when its target has ended.
+fn look(targets: &[&Target], programs: &Path, options: &Options, records: Records) -> Result<Records> {
+    let records = Mutex::new(records);
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| -> Result<()> {
+        let run = || -> Result<()> {
+            while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let run = look_for_inputs(target, programs, options)?;
+                if options.asan {
+                    continue;
+                }
+                let mut records = records.lock().map_err(|_| anyhow::anyhow!("another target ended this run"))?;
+                records.of(&target.name).add(&run);
+                records.write()?;
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(run)).collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread has panicked"))??;
+        }
+        Ok(())
+    })?;
+    records.into_inner().context("another target ended this run")
 }
 
 /// Runs one target for some minutes.
@@ -206,7 +210,6 @@ fn look_for_inputs(target: &Target, programs: &Path, options: &Options) -> Resul
         all_edges: log.all_edges,
         seconds,
         quiet: seconds - last_new,
-        found: found(name)?.len() as u64,
         ..Record::default()
     })
 }

@@ -33,7 +33,7 @@ impl Record {
         self.quiet = if no_new_edge { self.quiet + run.seconds } else { run.quiet };
         self.executions += run.executions;
         self.seconds += run.seconds;
-        (self.edges, self.all_edges, self.found) = (run.edges, run.all_edges, run.found);
+        (self.edges, self.all_edges) = (run.edges, run.all_edges);
     }
 }
 
