@@ -89,7 +89,7 @@ pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<
     }
     let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
     let TraceMemory { slots, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
-    let guest = guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST);
+    let guest = guest_number(guest);
     // The configuration has only powers of two.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
         of.0.call_once(|| Owned { ring, histograms, guest });
@@ -105,6 +105,11 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
     // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
     config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64)
+}
+
+/// A guest as records have it. There are fewer guests than [`NO_GUEST`].
+pub fn guest_number(guest: Option<usize>) -> u8 {
+    guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST)
 }
 
 fn owned(core: CoreIndex) -> Option<&'static Owned> {
@@ -219,7 +224,7 @@ fn tell(classes: Classes, record: Record) {
 
 /// Writes the record of a guest's state. `reason`: why it has stopped. Call it on the control core.
 pub fn life(guest: usize, state: GuestState, reason: Option<StopReason>) {
-    let guest = u8::try_from(guest).unwrap_or(NO_GUEST);
+    let guest = guest_number(Some(guest));
     let a = reason.map_or(0, |reason| stop_number(reason).into());
     tell(Classes::LIFE, Record { guest, code: state as u8, a, ..Record::new(Kind::Life, time::tsc()) });
 }
@@ -244,7 +249,7 @@ pub fn machine_check(told: &Told, guest: Option<usize>) {
         machine_check::Kind::Stop => return,
     };
     let record = Record {
-        guest: guest.and_then(|guest| u8::try_from(guest).ok()).unwrap_or(NO_GUEST),
+        guest: guest_number(guest),
         unit: told.core as u8,
         code,
         a: told.error.location.map_or(0, |location| location.address),

@@ -46,7 +46,7 @@ impl Watcher {
     /// Notes whose device is in a slot. Call it before the device is attached.
     pub fn set_guest(&self, slot: usize, guest: usize) {
         if let Some(place) = self.guests.get(slot) {
-            place.store(u8::try_from(guest).unwrap_or(NO_GUEST), Relaxed);
+            place.store(trace::guest_number(Some(guest)), Relaxed);
         }
     }
 
