@@ -99,6 +99,11 @@ pub enum Scheduling {
     PerDevice,
 }
 
+impl Scheduling {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("fine", Self::Fine), ("per-device", Self::PerDevice)];
+}
+
 /// `smt`: what may run on the threads of one physical core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Smt {
@@ -107,4 +112,9 @@ pub enum Smt {
     Separate,
     /// Anything: every thread is used as a core. A guest can then read what another one leaves in the core.
     Share,
+}
+
+impl Smt {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("separate", Self::Separate), ("share", Self::Share)];
 }

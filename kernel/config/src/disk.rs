@@ -81,6 +81,12 @@ pub enum Cache {
     WriteThrough,
 }
 
+impl Cache {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 2] =
+        [("writeback", Self::WriteBack), ("writethrough", Self::WriteThrough)];
+}
+
 impl Block {
     /// Bytes of memory that its disk takes.
     #[must_use]

@@ -117,6 +117,12 @@ pub enum Offloads {
     None,
 }
 
+impl Offloads {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("tso", Self::Segmentation), ("csum", Self::Checksum), ("none", Self::None)];
+}
+
 /// How I/O of a guest is completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Completion {
@@ -133,6 +139,17 @@ pub enum Completion {
     Eli,
 }
 
+impl Completion {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 5] = [
+        ("auto", Self::Auto),
+        ("inject", Self::Inject),
+        ("posted", Self::Posted),
+        ("eli", Self::Eli),
+        ("direct", Self::Direct),
+    ];
+}
+
 /// How the engine learns of a guest's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requests {
@@ -143,6 +160,12 @@ pub enum Requests {
     Notify,
     /// A queue is polled while it is busy and notified otherwise.
     Adaptive,
+}
+
+impl Requests {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("poll", Self::Poll), ("notify", Self::Notify), ("adaptive", Self::Adaptive)];
 }
 
 /// What is done about a guest's split and bus locks, where the processor notices them.
@@ -157,6 +180,12 @@ pub enum SplitLock {
     Allow,
 }
 
+impl SplitLock {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("slow", Self::Slow), ("kill", Self::Kill), ("allow", Self::Allow)];
+}
+
 /// Where the devices of a guest have their notification words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotifyBar {
@@ -165,6 +194,11 @@ pub enum NotifyBar {
     Io,
     /// In memory, for drivers that do not know I/O space. A notification costs a decoded exit.
     Memory,
+}
+
+impl NotifyBar {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("io", Self::Io), ("memory", Self::Memory)];
 }
 
 /// What happens when a guest has stopped by itself.
@@ -179,7 +213,7 @@ pub enum Restart {
 
 impl Restart {
     /// The values with their words.
-    pub(crate) const WORDS: [(&str, Self); 2] = [("never", Self::Never), ("always", Self::Always)];
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("never", Self::Never), ("always", Self::Always)];
 }
 
 /// Places in the file of a guest's values that are checked against the machine.

@@ -77,7 +77,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
         }
     };
     let mut top = Section::new(source, table.get_ref(), table.span(), "the file", &TOP_KEYS);
-    config.smt = top.word("smt", &[("separate", Smt::Separate), ("share", Smt::Share)]).unwrap_or_default();
+    config.smt = top.word("smt", &Smt::WORDS).unwrap_or_default();
     read_log(source, &mut top, &mut config);
     read_control(source, &mut top, &mut config);
     read_com2(source, &mut top, &mut config);
@@ -215,8 +215,7 @@ fn read_engines(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Conf
         let mut section =
             Section::new(source, table, span, "[[engine]]", &["core", "scheduling", "cache", "bandwidth"]);
         let (core, place) = section.integer("core", 0..=u32::MAX).unzip();
-        let words = [("fine", Scheduling::Fine), ("per-device", Scheduling::PerDevice)];
-        let scheduling = section.word("scheduling", &words).unwrap_or_default();
+        let scheduling = section.word("scheduling", &Scheduling::WORDS).unwrap_or_default();
         let share = share::read(&mut section);
         config.engines.push(Engine { core, scheduling, share, place: place.unwrap_or_default() });
         top.mistakes.append(&mut section.mistakes);

@@ -19,7 +19,7 @@ use crate::read::is_name;
 use crate::rules::{DEFAULT_STORM, Rules, Vlan};
 use crate::share::Share;
 use crate::size;
-use crate::stage::{Action, Rule, Stage};
+use crate::stage::{Action, PROTOCOLS, Rule, Stage};
 use crate::trace::Trace;
 use crate::uplink::{Steering, Uplink};
 
@@ -43,9 +43,7 @@ impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let config = self.0;
         f.write_str(HEAD)?;
-        if config.smt == Smt::Share {
-            key(f, "smt", &Text("share"))?;
-        }
+        choice(f, "smt", config.smt, Smt::default(), &Smt::WORDS)?;
         if config.log != Level::default() {
             f.write_str("\n[log]\n")?;
             key(f, "level", &Text(level(config.log)))?;
@@ -90,6 +88,12 @@ fn flag(f: &mut Formatter<'_>, name: &str, value: bool, default: bool) -> fmt::R
 /// Writes `key = "word"` if there is a word.
 fn word(f: &mut Formatter<'_>, name: &str, word: Option<&str>) -> fmt::Result {
     some(f, name, word.map(Text))
+}
+
+/// Writes the word of a value, unless it is the default.
+fn choice<T: PartialEq>(f: &mut Formatter<'_>, name: &str, value: T, default: T, words: &[(&str, T)]) -> fmt::Result {
+    let known = words.iter().find(|(_, known)| *known == value && *known != default);
+    word(f, name, known.map(|(word, _)| *word))
 }
 
 /// Writes `key = [...]`, unless it is empty.
@@ -205,11 +209,7 @@ fn share(f: &mut Formatter<'_>, share: Share) -> fmt::Result {
 fn show_engine(f: &mut Formatter<'_>, engine: &Engine) -> fmt::Result {
     f.write_str("\n[[engine]]\n")?;
     some(f, "core", engine.core)?;
-    let scheduling = match engine.scheduling {
-        Scheduling::Fine => None,
-        Scheduling::PerDevice => Some("per-device"),
-    };
-    word(f, "scheduling", scheduling)?;
+    choice(f, "scheduling", engine.scheduling, Scheduling::default(), &Scheduling::WORDS)?;
     share(f, engine.share)
 }
 
@@ -260,11 +260,10 @@ fn show_rule(f: &mut Formatter<'_>, rule: &Rule) -> fmt::Result {
     some(f, "destination_mac", rule.destination_mac.map(Quoted))?;
     match rule.protocol {
         None => {}
-        Some(1) => key(f, "protocol", &Text("icmp"))?,
-        Some(6) => key(f, "protocol", &Text("tcp"))?,
-        Some(17) => key(f, "protocol", &Text("udp"))?,
-        Some(58) => key(f, "protocol", &Text("icmpv6"))?,
-        Some(number) => key(f, "protocol", &number)?,
+        Some(protocol) => match PROTOCOLS.iter().find(|(_, number)| *number == protocol) {
+            Some((name, _)) => key(f, "protocol", &Text(name))?,
+            None => key(f, "protocol", &protocol)?,
+        },
     }
     some(f, "source", rule.source.map(prefix))?;
     some(f, "destination", rule.destination.map(prefix))?;
@@ -297,12 +296,7 @@ fn show_uplink(f: &mut Formatter<'_>, config: &Config, uplink: &Uplink) -> fmt::
     // Without a device, a name that was the device's address is no name.
     let name = Some(&*uplink.name).filter(|name| is_name(name) && !is_device);
     word(f, "name", name)?;
-    let steering = match uplink.steering {
-        Steering::None => None,
-        Steering::Flows => Some("flows"),
-        Steering::Addresses => Some("addresses"),
-    };
-    word(f, "steering", steering)?;
+    choice(f, "steering", uplink.steering, Steering::default(), &Steering::WORDS)?;
     let gateway = &uplink.gateway;
     let addresses = gateway.addresses.iter().map(|address| address as &dyn Display);
     let macs = gateway.macs.iter().map(|mac| mac as &dyn Display);
@@ -350,39 +344,14 @@ fn show_guest(f: &mut Formatter<'_>, config: &Config, guest: &Guest) -> fmt::Res
     key(f, if guest.firmware { "firmware" } else { "kernel" }, &Text(&guest.kernel))?;
     word(f, "initrd", guest.initrd.as_deref())?;
     word(f, "cmdline", Some(&*guest.cmdline).filter(|cmdline| !cmdline.is_empty()))?;
-    let completion = match guest.completion {
-        Completion::Auto => None,
-        Completion::Inject => Some("inject"),
-        Completion::Posted => Some("posted"),
-        Completion::Direct => Some("direct"),
-        Completion::Eli => Some("eli"),
-    };
-    word(f, "completion", completion)?;
-    let requests = match guest.requests {
-        Requests::Poll => None,
-        Requests::Notify => Some("notify"),
-        Requests::Adaptive => Some("adaptive"),
-    };
-    word(f, "requests", requests)?;
-    let split_lock = match guest.split_lock {
-        SplitLock::Slow => None,
-        SplitLock::Kill => Some("kill"),
-        SplitLock::Allow => Some("allow"),
-    };
-    word(f, "split_lock", split_lock)?;
-    let notify_bar = match (guest.notify_bar, guest.firmware) {
-        (NotifyBar::Io, false) | (NotifyBar::Memory, true) => None,
-        (NotifyBar::Io, true) => Some("io"),
-        (NotifyBar::Memory, false) => Some("memory"),
-    };
-    word(f, "notify_bar", notify_bar)?;
+    choice(f, "completion", guest.completion, Completion::default(), &Completion::WORDS)?;
+    choice(f, "requests", guest.requests, Requests::default(), &Requests::WORDS)?;
+    choice(f, "split_lock", guest.split_lock, SplitLock::default(), &SplitLock::WORDS)?;
+    let usual = if guest.firmware { NotifyBar::Memory } else { NotifyBar::Io };
+    choice(f, "notify_bar", guest.notify_bar, usual, &NotifyBar::WORDS)?;
     some(f, "weight", Some(guest.weight).filter(|weight| *weight != 1))?;
     share(f, guest.share)?;
-    let restart = match guest.restart {
-        Restart::Never => None,
-        Restart::Always => Some("always"),
-    };
-    word(f, "restart", restart)?;
+    choice(f, "restart", guest.restart, Restart::default(), &Restart::WORDS)?;
     flag(f, "autostart", guest.autostart, true)?;
     if let Some(cores) = &guest.cores {
         key(f, "cores", &List(cores.iter()))?;
@@ -409,12 +378,7 @@ fn show_net(f: &mut Formatter<'_>, config: &Config, net: &Net, derived: Option<M
     some(f, "mtu", Some(net.mtu).filter(|mtu| *mtu != DEFAULT_MTU))?;
     some(f, "queues", Some(net.queues).filter(|queues| *queues != 1))?;
     word(f, "port", net.uplink.and_then(|uplink| config.uplinks.get(uplink)).map(|uplink| &*uplink.name))?;
-    let offloads = match net.offloads {
-        Offloads::Segmentation => None,
-        Offloads::Checksum => Some("csum"),
-        Offloads::None => Some("none"),
-    };
-    word(f, "offloads", offloads)?;
+    choice(f, "offloads", net.offloads, Offloads::default(), &Offloads::WORDS)?;
     flag(f, "packed", net.packed, false)?;
     flag(f, "anti_spoofing", net.identity.anti_spoofing, true)?;
     list(f, "addresses", net.identity.addresses.iter().map(Quoted))?;
@@ -446,11 +410,7 @@ fn show_block(f: &mut Formatter<'_>, block: &Block, index: u32) -> fmt::Result {
     flag(f, "readonly", block.read_only, false)?;
     let is_default = is_shown_as(format_args!("disk{index}"), &block.serial);
     word(f, "serial", Some(&*block.serial).filter(|_| !is_default))?;
-    let cache = match block.cache {
-        Cache::WriteBack => None,
-        Cache::WriteThrough => Some("writethrough"),
-    };
-    word(f, "cache", cache)?;
+    choice(f, "cache", block.cache, Cache::default(), &Cache::WORDS)?;
     some(f, "queues", Some(block.queues).filter(|queues| *queues != 1))?;
     flag(f, "packed", block.packed, false)
 }

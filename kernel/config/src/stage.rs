@@ -7,6 +7,9 @@ use core::ops::RangeInclusive;
 use crate::mac::Mac;
 use crate::mistake::Place;
 
+/// IP's protocols that have a word in the file (IANA's assigned protocol numbers).
+pub(crate) const PROTOCOLS: [(&str, u8); 4] = [("icmp", 1), ("tcp", 6), ("udp", 17), ("icmpv6", 58)];
+
 /// `[[stage]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {

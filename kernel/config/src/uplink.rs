@@ -56,6 +56,12 @@ pub enum Steering {
     Addresses,
 }
 
+impl Steering {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("none", Self::None), ("flows", Self::Flows), ("addresses", Self::Addresses)];
+}
+
 /// The gateway of an uplink: the router that the guests reach by it. No guest may have its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {

@@ -58,7 +58,7 @@ fn read_one(section: &mut Section<'_, '_>, others: &[Block], index: usize) -> Op
     let kind = read_kind(section);
     let read_only = section.boolean("readonly").unwrap_or(false);
     let serial = read_serial(section, others, index);
-    let cache = section.word("cache", &[("writeback", Cache::WriteBack), ("writethrough", Cache::WriteThrough)]);
+    let cache = section.word("cache", &Cache::WORDS);
     let queues = section.integer("queues", 1..=MAX_BLOCK_QUEUES).map_or(1, |(queues, _)| queues as u16);
     let packed = section.boolean("packed").unwrap_or(false);
     let emulate = section.boolean("emulate").unwrap_or(false);

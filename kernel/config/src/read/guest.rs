@@ -51,14 +51,6 @@ const KEYS: [&str; 21] = [
 const NET_KEYS: [&str; 9] =
     ["mac", "mtu", "port", "queues", "offloads", "packed", "anti_spoofing", "addresses", "static"];
 
-const COMPLETIONS: [(&str, Completion); 5] = [
-    ("auto", Completion::Auto),
-    ("inject", Completion::Inject),
-    ("posted", Completion::Posted),
-    ("eli", Completion::Eli),
-    ("direct", Completion::Direct),
-];
-
 /// Reads a guest. `config` contains the guests before it.
 pub(crate) fn read(
     source: Source<'_>,
@@ -128,11 +120,9 @@ fn read_rest(
     let cmdline = read_cmdline(section);
     places.completion = section.at("completion");
     let completion = read_completion(section);
-    let requests = section
-        .word("requests", &[("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)]);
-    let split_lock = section
-        .word("split_lock", &[("slow", SplitLock::Slow), ("kill", SplitLock::Kill), ("allow", SplitLock::Allow)]);
-    let notify_bar = section.word("notify_bar", &[("io", NotifyBar::Io), ("memory", NotifyBar::Memory)]);
+    let requests = section.word("requests", &Requests::WORDS);
+    let split_lock = section.word("split_lock", &SplitLock::WORDS);
+    let notify_bar = section.word("notify_bar", &NotifyBar::WORDS);
     let share = super::share::read(section);
     let weight = section.integer("weight", WEIGHTS).map_or(1, |(weight, _)| weight);
     let restart = section.word("restart", &Restart::WORDS);
@@ -222,7 +212,7 @@ fn read_cmdline(section: &mut Section<'_, '_>) -> String {
 }
 
 fn read_completion(section: &mut Section<'_, '_>) -> Completion {
-    section.word("completion", &COMPLETIONS).unwrap_or_default()
+    section.word("completion", &Completion::WORDS).unwrap_or_default()
 }
 
 fn read_cores(section: &mut Section<'_, '_>, config: &Config, vcpus: u32, places: &mut Places) -> Option<Vec<u32>> {
@@ -348,12 +338,7 @@ fn read_nets(
             .integer("mtu", MIN_MTU.into()..=MAX_MTU.into())
             .and_then(|(mtu, _)| u16::try_from(mtu).ok())
             .unwrap_or(DEFAULT_MTU);
-        let offloads = net
-            .word(
-                "offloads",
-                &[("tso", Offloads::Segmentation), ("csum", Offloads::Checksum), ("none", Offloads::None)],
-            )
-            .unwrap_or_default();
+        let offloads = net.word("offloads", &Offloads::WORDS).unwrap_or_default();
         let packed = net.boolean("packed").unwrap_or(false);
         let given = net.string("mac", "a text like \"02:00:00:00:00:01\"");
         let place = given.as_ref().map_or_else(|| net.place(), |(_, place)| place.clone());

@@ -14,7 +14,7 @@ use crate::limits::{MAX_NETS, MAX_VLAN};
 use crate::mac::Mac;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::{Section, TextOrInteger};
-use crate::stage::{Action, Rule, Stage};
+use crate::stage::{Action, PROTOCOLS, Rule, Stage};
 
 const KEYS: [&str; 17] = [
     "name",
@@ -273,11 +273,7 @@ fn read_protocol(section: &mut Section<'_, '_>) -> Option<u8> {
     let expected = "\"tcp\", \"udp\", \"icmp\", \"icmpv6\" or a number from 0 to 255";
     let (found, place) = section.text_or_integer("protocol", expected)?;
     let protocol = match found {
-        TextOrInteger::Text("icmp") => Some(1),
-        TextOrInteger::Text("tcp") => Some(6),
-        TextOrInteger::Text("udp") => Some(17),
-        TextOrInteger::Text("icmpv6") => Some(58),
-        TextOrInteger::Text(_) => None,
+        TextOrInteger::Text(word) => PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, number)| *number),
         TextOrInteger::Integer(number) => u8::try_from(number).ok(),
     };
     if protocol.is_none() {

@@ -31,8 +31,7 @@ pub(crate) fn read(
     let place = section.at("device");
     let device = read_device(&mut section, before);
     let name = read_name(&mut section, device, before);
-    let words = [("none", Steering::None), ("flows", Steering::Flows), ("addresses", Steering::Addresses)];
-    let steering = section.word("steering", &words).unwrap_or_default();
+    let steering = section.word("steering", &Steering::WORDS).unwrap_or_default();
     let gateway = read_gateway(&mut section);
     let rules = rules::read(&mut section, stages);
     let device = device.filter(|_| section.mistakes.is_empty());
