@@ -4,14 +4,11 @@ mod block;
 mod guest;
 mod management;
 mod module;
-mod name;
 mod rules;
 mod share;
 mod stage;
 mod trace;
 mod uplink;
-
-pub(crate) use name::is_name;
 
 use alloc::format;
 use alloc::string::ToString;

@@ -7,7 +7,7 @@ use core::fmt::{self, Display, Formatter, Write};
 use core::net::IpAddr;
 use core::ops::RangeInclusive;
 
-use control::{Level, Permissions};
+use control::{Level, Permissions, is_name};
 
 use crate::config::{Config, Control, Engine, Scheduling, Smt};
 use crate::disk::{Block, Cache, Disk};
@@ -15,7 +15,6 @@ use crate::guest::{Completion, Console, Guest, GuestDevice, Net, NotifyBar, Offl
 use crate::limits::{DEFAULT_MTU, DEFAULT_OVERLAY};
 use crate::mac::Mac;
 use crate::management::is_reserved_port;
-use crate::read::is_name;
 use crate::rules::{DEFAULT_STORM, Rules, Vlan};
 use crate::share::Share;
 use crate::size;

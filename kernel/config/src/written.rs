@@ -1,10 +1,11 @@
 //! What a configuration says, without where in the file it stands. Two files that mean the same are equal then.
 
+use control::is_name;
+
 use crate::config::Config;
 use crate::disk::Disk;
 use crate::guest::{GuestDevice, Places};
 use crate::mistake::Place;
-use crate::read::is_name;
 
 impl Config {
     /// Forgets all places in the file, names that ports with a mistake have from their devices, and what was found out about compressed modules.

@@ -27,6 +27,7 @@ mod guest_state;
 mod json;
 pub mod latency;
 mod line;
+mod name;
 mod nearest;
 mod no_memory;
 mod notice;
@@ -66,6 +67,7 @@ pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry
 pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
+pub use name::is_name;
 pub use nearest::{MAX_WORD, nearest};
 pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, write};
 pub use notice::Notice;

@@ -11,7 +11,7 @@
 //! A key without permissions has all of them, and one without guests is for all guests and the machine. Each key gets the agent's shell as its forced command, and nothing else: no
 //! forwarding, no other program. So a line that is not understood gives no key at all.
 
-use control::Permissions;
+use control::{Permissions, is_name};
 
 /// Kinds of keys that sshd takes.
 const KINDS: [&str; 5] =
@@ -71,10 +71,6 @@ struct Line<'a> {
 /// # Errors
 /// A name is none.
 pub fn guests(names: &str) -> Result<Vec<String>, String> {
-    let is_name = |name: &str| {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        (1..=32).contains(&name.len()) && name.bytes().all(allowed)
-    };
     match names.split(',').find(|name| !is_name(name)) {
         None => Ok(names.split(',').map(str::to_owned).collect()),
         Some(name) => Err(format!("`{name}` is no name of a guest: 1 to 32 letters, digits, `-`, `_` and `.`")),

@@ -5,10 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use control::is_name;
 use toml::de::DeTable;
 
 use super::block;
-use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::config::Config;

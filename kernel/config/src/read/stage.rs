@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::{Range, RangeInclusive};
 
+use control::is_name;
 use toml::de::DeTable;
 
-use super::name::is_name;
 use crate::config::Config;
 use crate::limits::{MAX_NETS, MAX_VLAN};
 use crate::mac::Mac;

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::Range;
 
+use control::is_name;
 use toml::de::DeTable;
 
-use super::name::is_name;
 use super::rules;
 use super::stage::Stages;
 use crate::limits::MAX_GATEWAY;
