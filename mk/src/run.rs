@@ -193,23 +193,14 @@ mod tests {
             name: "a".into(),
             state: GuestState::Running,
             starts: 1,
-            memory: 0,
-            kept: 0,
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
             vcpus: vec![VcpuCounters { core: 2, exits: vec![exit("hlt", 3), exit("io", 40), exit("cpuid", 0)] }],
-            shadow_idt: Vec::new(),
-            refusals: Vec::new(),
             ports: vec![Port {
                 rx_packets: 7,
                 tx_bytes: 999,
                 drops: vec![Count { kind: "no-buffer".into(), count: 5 }],
                 ..Port::default()
             }],
-            blocks: Vec::new(),
-            entropy: Vec::new(),
-            consoles: Vec::new(),
+            ..GuestCounters::default()
         };
         let text = summary(&Counters { guests: vec![guest], ..Counters::default() });
         assert!(text.contains("guest a: 43 exits"), "{text}");

@@ -134,18 +134,9 @@ mod tests {
             name: "a".into(),
             state: GuestState::Running,
             starts: 1,
-            memory: 0,
-            kept: 0,
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
             vcpus: vec![vcpu],
-            shadow_idt: Vec::new(),
-            refusals: Vec::new(),
             ports: vec![port],
-            blocks: Vec::new(),
-            entropy: Vec::new(),
-            consoles: Vec::new(),
+            ..Guest::default()
         };
         Counters { guests: vec![guest], tsc, tsc_hz: 100, ..Counters::default() }
     }

@@ -94,7 +94,7 @@ pub struct SerialPort {
 }
 
 /// One guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guest {
     /// Name.
     pub name: String,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The life of a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestState {
     /// Its memory is being filled.
@@ -16,6 +16,7 @@ pub enum GuestState {
     /// answer.
     Detaching,
     /// It does not run.
+    #[default]
     Stopped,
 }
 

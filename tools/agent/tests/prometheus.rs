@@ -41,15 +41,9 @@ fn reading(step: u64) -> Counters {
             core: 1,
             exits: vec![ExitCount { reason: "cpuid".into(), count: step, cycles: step << 20 }],
         }],
-        console_dropped: 0,
-        lines_dropped: 0,
-        input_dropped: 0,
-        shadow_idt: vec![],
-        refusals: vec![],
         ports: vec![Port { rx_packets: step, drops: vec![count("rx_no_buffer")], ..Port::default() }],
         blocks: vec![Block { counts: vec![count("errors"), count("reads")], ..Block::default() }],
-        entropy: vec![],
-        consoles: vec![],
+        ..Guest::default()
     };
     let uplink =
         Uplink { name: "first".into(), counts: vec![count("rx_packets"), count("rx_bytes")], ..Uplink::default() };

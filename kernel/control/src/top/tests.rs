@@ -25,11 +25,6 @@ impl Load {
             memory: 1 << 30,
             kept: 1 << 20,
             vcpus: vec![VcpuCounters { core: n, exits: ["hlt", "msr-write", "io", "npf"].map(exit).into() }; 2],
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
-            shadow_idt: Vec::new(),
-            refusals: Vec::new(),
             ports: vec![Port {
                 mac: format!("02:00:00:00:00:0{n}"),
                 drops: vec![Count { kind: "no buffer".into(), count: 0 }],
@@ -40,8 +35,7 @@ impl Load {
                 counts: ["reads", "writes"].map(|kind| Count { kind: kind.into(), count: 0 }).into(),
                 ..Block::default()
             }],
-            entropy: Vec::new(),
-            consoles: Vec::new(),
+            ..Guest::default()
         };
         let engine = |core| Engine { id: core - 1, core, ..Engine::default() };
         let counters = Counters {

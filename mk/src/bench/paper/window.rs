@@ -196,18 +196,9 @@ pub mod fixture {
             name: format!("p{number}"),
             state: GuestState::Running,
             starts: 1,
-            memory: 0,
-            kept: 0,
-            console_dropped: 0,
-            lines_dropped: 0,
-            input_dropped: 0,
-            vcpus: Vec::new(),
-            shadow_idt: Vec::new(),
-            refusals: Vec::new(),
             ports: vec![port],
             blocks: vec![disk],
-            entropy: Vec::new(),
-            consoles: Vec::new(),
+            ..Guest::default()
         }
     }
 }

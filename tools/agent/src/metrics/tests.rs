@@ -17,15 +17,9 @@ fn guest(name: &str, devices: usize) -> control::Guest {
         memory: 64 << 20,
         kept: 5,
         vcpus: vec![VcpuCounters { core: 1, exits }; devices],
-        console_dropped: 0,
-        lines_dropped: 0,
-        input_dropped: 0,
-        shadow_idt: vec![],
-        refusals: vec![],
         ports: vec![Port { rx_packets: 10, ..Port::default() }; devices],
         blocks: vec![Block::default(); devices],
-        entropy: vec![],
-        consoles: vec![],
+        ..control::Guest::default()
     }
 }
 
