@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
 use crate::Text;
-use crate::sender::{MAX_ADDRESS, MAX_WHO, Sender};
+use crate::sender::Sender;
 use crate::shown::{Joined, beginning};
 use crate::unknown::unknown;
 
@@ -99,10 +99,8 @@ impl Way {
 pub struct Caller {
     /// The way in.
     pub way: Way,
-    /// The name of the caller's key, as the management guest's agent says. Empty for a cable.
-    pub who: heapless::String<MAX_WHO>,
-    /// The address of the caller's client, as the agent says. Empty for a cable.
-    pub address: heapless::String<MAX_ADDRESS>,
+    /// The owner of the key and the client's address, as the management guest's agent says. Empty for a cable.
+    pub sender: Sender,
     /// What may be asked.
     pub allowed: Permissions,
 }
@@ -111,26 +109,26 @@ impl Caller {
     /// Makes the caller at the other end of a cable.
     #[must_use]
     pub const fn cable(way: Way, allowed: Permissions) -> Self {
-        Self { way, who: heapless::String::new(), address: heapless::String::new(), allowed }
+        Self { way, sender: Sender::nobody(), allowed }
     }
 
-    /// Makes a caller with a name. What is longer than [`MAX_WHO`] is cut off. Control characters are left out.
+    /// Makes a caller with a name. What is longer than [`MAX_WHO`](crate::MAX_WHO) is cut off. Control characters are left out.
     #[must_use]
     pub fn named(way: Way, who: &str, allowed: Permissions) -> Self {
-        Self { way, who: beginning(who), address: heapless::String::new(), allowed }
+        Self { way, sender: Sender { who: beginning(who), ..Sender::nobody() }, allowed }
     }
 
     /// The caller of a request by this way in: it has the same permissions, whatever the sender says of itself.
     #[must_use]
     pub fn with_sender(&self, sender: Sender) -> Self {
-        Self { way: self.way, who: sender.who, address: sender.address, allowed: self.allowed }
+        Self { way: self.way, sender, allowed: self.allowed }
     }
 }
 
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.way.name())?;
-        if self.who.is_empty() { Ok(()) } else { write!(f, " ({})", self.who) }
+        if self.sender.who.is_empty() { Ok(()) } else { write!(f, " ({})", self.sender.who) }
     }
 }
 
@@ -157,7 +155,7 @@ mod tests {
         let caller = Caller::named(Way::Channel, "\x1b[7mé\n", Permissions::VIEW);
         assert_eq!(caller.to_string(), "channel ([7mé)");
         let long = Caller::named(Way::Channel, &"é".repeat(40), Permissions::VIEW);
-        assert_eq!(long.who, "é".repeat(16).as_str());
+        assert_eq!(long.sender.who, "é".repeat(16).as_str());
         assert_eq!(Caller::cable(Way::Com1, Permissions::all()).to_string(), "COM1");
     }
 }

@@ -26,6 +26,12 @@ impl Sender {
         Self { who: clean(who), address: clean(address) }
     }
 
+    /// Nothing was said.
+    #[must_use]
+    pub const fn nobody() -> Self {
+        Self { who: String::new(), address: String::new() }
+    }
+
     /// Whether nothing was said.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -23,7 +23,7 @@ impl Key {
     /// Who it is, for the hypervisor's audit.
     #[must_use]
     pub fn sender(&self) -> Sender {
-        Sender { who: self.caller.who.clone(), address: self.caller.address.clone() }
+        self.caller.sender.clone()
     }
 
     /// Checks whether its owner may give a command.
