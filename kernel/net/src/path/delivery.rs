@@ -2,10 +2,8 @@
 
 use engine::device::Device;
 use memory::GuestMemory;
-use virtio::counters::Counter;
 
 use crate::bridge::Bridge;
-use crate::counters::PortCounters;
 use crate::cursor::Cursor;
 use crate::receive_buffers::{Buffers, Refused, gather};
 use crate::work;
@@ -23,22 +21,18 @@ impl Bridge {
         self.add_work(work::times(self.posted.all().len() as u32, work::DESCRIPTOR + work::PIECE));
         gathered
     }
-}
 
-/// Counts the result of delivering a frame of `len` bytes. `dropped` gets the counter of the cause if it was dropped.
-pub(crate) fn count_delivery(
-    counters: &'static PortCounters,
-    len: u32,
-    delivered: Result<(), Refused>,
-    dropped: impl FnOnce(&'static Counter),
-) {
-    match delivered {
-        Ok(()) => {
-            counters.frames.rx_packets.add(1);
-            counters.frames.rx_bytes.add(u64::from(len));
+    /// Counts the result of delivering a frame of `len` bytes to port `to`.
+    pub(crate) fn count_delivery(&self, to: usize, len: u32, delivered: Result<(), Refused>) {
+        let counters = self.counters(to);
+        match delivered {
+            Ok(()) => {
+                counters.frames.rx_packets.add(1);
+                counters.frames.rx_bytes.add(u64::from(len));
+            }
+            Err(Some(cause)) => self.drop_frame(to, cause(counters), len),
+            Err(None) => {}
         }
-        Err(Some(cause)) => dropped(cause(counters)),
-        Err(None) => {}
     }
 }
 

@@ -11,7 +11,6 @@ use crate::ethernet::ETHERNET_BYTES;
 use crate::features::Features;
 use crate::frame::Front;
 use crate::offload::{HEADER_BYTES, OffloadSupport, received_header};
-use crate::path::delivery::count_delivery;
 use crate::policy::vlan::{Tagging, Vlan};
 use crate::policy::{Entered, UNCHECKED};
 use crate::ports::PortSet;
@@ -139,7 +138,7 @@ impl Bridge {
     /// Delivers a frame from the wire to port `to` without applying its rules, and counts the result.
     fn deliver_received(&mut self, frame: &mut IngressFrame<'_>, receiver: &mut Device, to: usize) {
         let delivered = self.check_size(frame.len(), to).and_then(|()| self.copy_received(frame, receiver));
-        count_delivery(self.counters(to), frame.len(), delivered, |cause| self.drop_frame(to, cause, frame.len()));
+        self.count_delivery(to, frame.len(), delivered);
     }
 
     /// Writes a frame from the wire into the receiver's buffers.

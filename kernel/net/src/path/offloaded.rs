@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::offload;
 use crate::offload::sum::Sum;
 use crate::offload::{HEADER_BYTES, MAX_FRONT, OffloadRequest, OffloadSupport};
-use crate::path::delivery::{copy, count_delivery};
+use crate::path::delivery::copy;
 use crate::receive_buffers::{Buffers, Refused, complete, need};
 use crate::work;
 
@@ -60,7 +60,7 @@ impl Bridge {
             let delivered = self.deliver_prepared(prepared, sender, &mut from, receiver, queue);
             counters.frames.rx_checksums.add(1);
             self.add_work(work::times(frame.rest().0.pieces() as u32, work::PIECE));
-            count_delivery(counters, frame.len(), delivered, |cause| self.drop_frame(to, cause, frame.len()));
+            self.count_delivery(to, frame.len(), delivered);
             return Some(());
         };
         // For a receiver that accepts partial checksums, the payload need not be summed.
@@ -78,7 +78,7 @@ impl Bridge {
             let len = prepared.len();
             let delivered = self.deliver_prepared(prepared, sender, &mut from.clone(), receiver, queue);
             counters.frames.rx_segments.add(1);
-            count_delivery(counters, len, delivered, |cause| self.drop_frame(to, cause, len));
+            self.count_delivery(to, len, delivered);
             let pieces = from.pieces();
             from.skip(piece.len as usize);
             let passed = pieces.wrapping_sub(from.pieces()) as u32;

@@ -12,7 +12,7 @@ use crate::cursor::Cursor;
 use crate::features::Features;
 use crate::frame::{Frame, Front, Rejected};
 use crate::offload::OffloadSupport;
-use crate::path::delivery::{copy, count_delivery};
+use crate::path::delivery::copy;
 use crate::policy::vlan::{Tagging, Vlan};
 use crate::policy::{Entered, Refusal, UNCHECKED};
 use crate::ports::PortSet;
@@ -242,7 +242,7 @@ impl Bridge {
             }
             Err(_) => self.add_work(work::REFUSED_COPY),
         }
-        count_delivery(self.counters(to), frame.len(), delivered, |cause| self.drop_frame(to, cause, frame.len()));
+        self.count_delivery(to, frame.len(), delivered);
     }
 
     /// Writes a frame into the receiver's buffers as it is.
