@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{self, idt, pic, time, timer},
+    arch::{idt, pic, time, timer},
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
@@ -123,7 +123,7 @@ extern "C" fn on_own_stack() -> ! {
     match cores::start_others(&facts.platform.apic_ids) {
         Ok(silent) if silent.is_empty() => {
             let listed = facts.platform.apic_ids.len();
-            report::add_all([findings::machine::cores(cores::count(), listed, arch::MAX_CORES)]);
+            report::add_all([findings::machine::cores(cores::count(), listed)]);
         }
         Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
         Err(e) => report::warning(e),
