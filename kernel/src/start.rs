@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{idt, pic, time, timer},
+    arch::{cpuid, idt, pic, time, timer},
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
@@ -111,7 +111,7 @@ extern "C" fn on_own_stack() -> ! {
     console::print(format_args!("\nwhat this machine has:\n"));
     report::add_all([findings::machine::memory(facts.memory)]);
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
-    report::add_all(findings::processor::clock(virt::cpuid_words));
+    report::add_all(findings::processor::clock(cpuid::words));
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
@@ -177,7 +177,7 @@ extern "C" fn on_own_stack() -> ! {
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.
 fn require_x2apic() {
-    if let Some(missing) = findings::processor::x2apic(virt::cpuid_words) {
+    if let Some(missing) = findings::processor::x2apic(cpuid::words) {
         report::add_all([missing]);
         report::send_boot(None, facts().memory);
         end();

@@ -3,13 +3,13 @@
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
 use crate::{
-    arch::{host_vectors, time},
+    arch::{cpuid, host_vectors, time},
     cores::Core,
     emulator, mem, options, report,
 };
 use alloc::{boxed::Box, format, string::String};
 use config::Completion;
-use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
+use core::{ptr, sync::atomic::Ordering};
 use findings::Virtualization;
 use machine::{
     cpuid::{Current, Regs, Vendor},
@@ -65,7 +65,7 @@ pub fn available() -> bool {
 
 /// Finds the back-end, and reports what it has and what it lacks.
 pub fn detect() -> Option<control::Virtualization> {
-    let found = match Virtualization::find(cpuid_words, read_msr) {
+    let found = match Virtualization::find(cpuid::words, read_msr) {
         Ok(found) => found,
         Err(missing) => {
             report::add_all([missing]);
@@ -88,7 +88,7 @@ pub fn detect() -> Option<control::Virtualization> {
 
 fn speculation() -> &'static (Processor, Plan) {
     SPECULATION.call_once(|| {
-        let processor = Processor::new(cpuid_words, read_msr);
+        let processor = Processor::new(cpuid::words, read_msr);
         (processor, Plan::new(&processor))
     })
 }
@@ -205,14 +205,8 @@ pub fn is_bochs() -> bool {
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
-    let [eax, ebx, ecx, edx] = cpuid_words(leaf, subleaf);
+    let [eax, ebx, ecx, edx] = cpuid::words(leaf, subleaf);
     Regs { eax, ebx, ecx, edx }
-}
-
-/// EAX, EBX, ECX and EDX of CPUID on this core.
-pub fn cpuid_words(leaf: u32, subleaf: u32) -> [u32; 4] {
-    let r = __cpuid_count(leaf, subleaf);
-    [r.eax, r.ebx, r.ecx, r.edx]
 }
 
 /// Reads an MSR for what is found out about the processor.

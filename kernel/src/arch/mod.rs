@@ -2,6 +2,7 @@
 //! vector registers.
 
 pub mod apic;
+pub mod cpuid;
 pub mod frame;
 pub mod gdt;
 pub mod host_vectors;

@@ -51,7 +51,7 @@ pub(super) fn setup() -> Option<&'static Setup> {
 /// Switches machine checks on, on this core, whose number is `core`. Until then one would shut the core down without a word. Errors that the
 /// firmware has left are told, and cleared.
 pub fn start(core: usize) {
-    let Some(setup) = SETUP.call_once(|| Setup::find(crate::virt::cpuid_words, read)) else { return };
+    let Some(setup) = SETUP.call_once(|| Setup::find(crate::arch::cpuid::words, read)) else { return };
     for bank in setup.banks() {
         let error = read_bank(setup, bank);
         if error.status.valid() {
