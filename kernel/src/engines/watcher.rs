@@ -5,7 +5,7 @@ use crate::{
     trace::{self, latency::Time},
 };
 use ::trace::{
-    Classes, Kind, Record,
+    Captured, Classes, Kind, Record,
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use engine::{
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
-use net::drops::DropWatcher;
+use net::watch::{FrameWatcher, Seen};
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -86,13 +86,24 @@ impl Watcher {
     }
 }
 
-impl DropWatcher for Watcher {
+impl FrameWatcher for Watcher {
     fn dropped(&self, port: usize, cause: u8, bytes: u32) {
         if trace::on(Classes::DROPS) {
             let mut record = self.of_slot(port, Kind::FrameDropped, crate::arch::time::tsc());
             record.code = cause;
             record.a |= u64::from(bytes);
             self.write(record);
+        }
+    }
+
+    fn seen(&self, frame: &Seen<'_>) {
+        let tsc = frame.at.unwrap_or_else(crate::arch::time::tsc);
+        if trace::on(Classes::CAPTURES) {
+            // There are fewer than 2^16 slots.
+            let mut captured = Captured::new(tsc, frame.port as u16, frame.way, frame.len);
+            captured.guest = self.guests.get(frame.port).map_or(NO_GUEST, |guest| guest.load(Relaxed));
+            captured.dropped = frame.dropped;
+            trace::capture(self.core, captured, frame.bytes);
         }
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! - [`record`]: an event of 32 bytes, and the kinds of events.
+//! - [`capture`]: a captured frame, and the filters of the ports.
 //! - [`class`]: groups of kinds that are switched on and off together.
 //! - [`ring`]: the ring of one core. Its writer never waits. Losses are counted.
 //! - [`saving`]: sends header and rings, as fast as COM2 or a port takes them.
@@ -20,6 +21,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod atomics;
+pub mod capture;
 pub mod class;
 pub mod histogram;
 pub mod record;
@@ -31,5 +33,6 @@ mod ring_tests;
 pub mod saving;
 pub mod stream;
 
+pub use capture::Captured;
 pub use class::{Classes, Switch};
 pub use record::{Kind, Record};

@@ -18,7 +18,7 @@ use ring::{Cursor, Ring, Slot, WhenFull};
 
 use crate::{Kind, Record};
 
-type Small = Ring<Vec<Slot>>;
+type Small = Ring<Vec<Slot>, 4>;
 
 fn record(number: u64) -> Record {
     Record { a: number, b: number, ..Record::new(Kind::Exit, number) }
@@ -88,7 +88,7 @@ fn a_ring_that_stops_loses_no_record_that_it_has_written() {
 /// Reads once what the reader takes for the first record, with another check.
 fn reads_once(ring: &Small, is_good: fn(&Small, u64) -> bool) -> (u64, u64) {
     if ring.written() > 0 {
-        let found = ring.copy(0);
+        let found = Record::from_words(ring.copy_words(0));
         if is_good(ring, 0) {
             check(found, 0);
         }

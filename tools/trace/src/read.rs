@@ -44,7 +44,7 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
                 sound = true;
                 reader.chunk(&chunk);
             }
-            Ok(Block::Unknown { .. }) => {
+            Ok(Block::Captures(_) | Block::Unknown { .. }) => {
                 reader.damage.unknown_blocks = reader.damage.unknown_blocks.saturating_add(1);
             }
             Err(skipped) => reader.damage.bytes = reader.damage.bytes.saturating_add(skipped as u64),

@@ -7,7 +7,7 @@
 //!   checked in that copy.
 //! - The rest of each frame stays in the guest's buffers. The request is held until the NIC has sent the frame.
 //! - These frames take the slow path: a frame that the NIC refuses, a frame with an offload request that the NIC cannot
-//!   do, and a frame that a rule looks at.
+//!   do, a frame that a rule looks at, and all frames while somebody watches frames.
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
@@ -105,6 +105,8 @@ impl Bridge {
         let unruled = policy.is_none_or(|policy| policy.checks_neighbours_only() && policy.leave.is_empty());
         let looked_at = policy.is_some_and(|policy| policy.parses(addresses.ether_type()));
         let qualifies = unruled
+            // The first bytes of these frames are not kept.
+            && !self.is_watched()
             && uplink.allows_batches()
             && self.rules.between(port, port, PLAIN).check_source(source).stopped.is_none()
             && !source.is_multicast()

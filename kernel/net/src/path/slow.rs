@@ -178,7 +178,7 @@ impl Bridge {
         let len = |front: &Front| (front.frame().len() as u32).saturating_add(behind);
         if !receiver.running() {
             if !front.destination().is_multicast() {
-                self.drop_frame(to, &counters.drops.rx_not_running, len(front));
+                self.drop_at_receiver(to, &counters.drops.rx_not_running, len(front), front.frame());
             }
             return None;
         }
@@ -187,7 +187,7 @@ impl Bridge {
             front.retag(Tagging::Untagged, vlan);
             let len = len(front);
             if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
-                self.drop_frame(to, refusal.leaving(counters), len);
+                self.drop_at_receiver(to, refusal.leaving(counters), len, front.frame());
                 return Some((false, mirrors));
             }
         }
@@ -207,7 +207,8 @@ impl Bridge {
             if receiver.running() {
                 self.deliver(frame, (sender.memory(), port), receiver, to, queue);
             } else {
-                self.drop_frame(to, &self.counters(to).drops.rx_not_running, frame.len());
+                let cause = &self.counters(to).drops.rx_not_running;
+                self.drop_at_receiver(to, cause, frame.len(), frame.front().frame());
             }
         }
     }
@@ -242,7 +243,7 @@ impl Bridge {
             }
             Err(_) => self.add_work(work::REFUSED_COPY),
         }
-        self.count_delivery(to, frame.len(), delivered);
+        self.count_delivery(to, frame.len(), frame.front().frame(), delivered);
     }
 
     /// Writes a frame into the receiver's buffers as it is.
