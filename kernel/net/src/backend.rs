@@ -35,7 +35,7 @@ use crate::policy::Policy;
 use crate::port::Port;
 use crate::uplink::held::Held;
 use crate::uplink::{MAX_UPLINKS, NoNic, Uplink};
-use crate::watch::Watch;
+use crate::watch::{Step, Watch};
 use crate::{control_queue, status, work};
 
 /// The network back-end. `N` is the type of its uplinks' NICs.
@@ -145,6 +145,7 @@ impl<N: Nic<Token = Held>> Net<N> {
         counters.frames.tx_bytes.add(u64::from(len));
         if watched {
             self.bridge.current.begin(port);
+            self.bridge.show_step(Step::Taken(now), port, len);
         }
         let max = self.bridge.max_frame(port);
         let support = OffloadSupport::device(Features::of(device));

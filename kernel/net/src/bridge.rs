@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use engine::device::Device;
 use engine::devices::table;
+use trace::frames::Destination;
 use virtio::chain::Segments;
 use virtio::counters::Counter;
 
@@ -72,6 +73,19 @@ pub(crate) enum Forwarding {
     Flood,
     /// To the uplink only.
     Uplink,
+}
+
+impl Forwarding {
+    /// As whoever watches sees it.
+    pub(crate) const fn destination(&self) -> Destination {
+        match *self {
+            Self::Nowhere => Destination::Nobody,
+            // There are fewer than 2^16 ports.
+            Self::Port(port) => Destination::Port(port as u16),
+            Self::Flood => Destination::Several,
+            Self::Uplink => Destination::Uplink,
+        }
+    }
 }
 
 impl Bridge {

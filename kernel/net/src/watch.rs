@@ -2,6 +2,7 @@
 
 use engine::slots::MAX_SLOTS;
 use trace::capture::Way;
+use trace::frames::Destination;
 use trace::{Classes, Switch};
 
 /// A frame at a port.
@@ -26,9 +27,39 @@ pub struct Seen<'f> {
 pub trait FrameWatcher: Sync {
     /// A frame of `bytes` bytes was dropped at a port. `cause`: see [`Seen::dropped`].
     fn dropped(&self, port: usize, cause: u8, bytes: u32);
-    /// A frame was taken from a port, or given to it, or dropped there. It is called while one of [`Watch::FRAMES`] is on. A
-    /// frame that both was sent and arrived is seen at both ports.
+    /// A frame was taken from a port, or given to it, or dropped there. It is called while [`Classes::CAPTURES`] is on. A frame
+    /// that both was sent and arrived is seen at both ports.
     fn seen(&self, frame: &Seen<'_>);
+    /// A frame of `len` bytes makes a step on the slow path. It is called while [`Classes::FRAMES`] is on.
+    fn step(&self, step: Step, port: usize, len: u32);
+    /// A batch of frames has made its way. It is called while [`Classes::FRAMES`] is on.
+    fn batch(&self, batch: &Batch<'_>);
+}
+
+/// A step of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was taken from a port, at this time of the engine's clock.
+    Taken(u64),
+    /// The switch has chosen where a frame from this port goes.
+    Switched(Destination),
+    /// It was given to a port.
+    Given,
+}
+
+/// A batch of frames of one port.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'b> {
+    /// The port that sent them.
+    pub from: usize,
+    /// Where they went. `None`: they were dropped at their sender's port.
+    pub to: Option<Destination>,
+    /// Whether they were given to the destination. Otherwise they were dropped there, or handed to an uplink.
+    pub given: bool,
+    /// When the visit to their queue began, in ticks of the engine's clock.
+    pub at: u64,
+    /// Bytes of each of them, without the virtio-net header.
+    pub lengths: &'b [u32],
 }
 
 const _: () = assert!(MAX_SLOTS <= u16::MAX as usize);
@@ -44,5 +75,5 @@ pub struct Watch {
 
 impl Watch {
     /// The classes for which each frame is shown.
-    pub const FRAMES: Classes = Classes::CAPTURES;
+    pub const FRAMES: Classes = Classes::CAPTURES.union(Classes::FRAMES);
 }

@@ -66,6 +66,7 @@ impl Classes {
         .union(Self::VISITS)
         .union(Self::LIFE)
         .union(Self::DROPS)
+        .union(Self::FRAMES)
         .union(Self::HISTOGRAMS);
 
     /// The class of a kind.

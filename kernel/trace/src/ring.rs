@@ -70,6 +70,76 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     pub fn write(&self, record: Record) {
         self.write_words(record.to_words());
     }
+
+    /// Begins to write several records. Who may call it: see [`Ring::write`]. Nothing else may write before the writer is
+    /// dropped.
+    #[inline]
+    pub fn writer(&self) -> Writer<'_> {
+        Writer {
+            slots: &self.slots,
+            number: own(&self.position),
+            position: &self.position,
+            dropped: &self.dropped,
+            // Acquire: as in `write_words`. What the reader takes after this is not used.
+            end: if self.stops.load(Ordering::Relaxed) {
+                self.taken.0.load(Ordering::Acquire).wrapping_add(self.capacity())
+            } else {
+                u64::MAX
+            },
+        }
+    }
+}
+
+/// Writes several records, with less to do for each than [`Ring::write`] has.
+#[derive(Debug)]
+pub struct Writer<'r> {
+    slots: &'r [Slot],
+    /// Number of the next record.
+    number: u64,
+    position: &'r AtomicU64,
+    dropped: &'r AtomicU64,
+    /// The first number that is dropped, because the ring is full. The number of a record is always below [`u64::MAX`].
+    end: u64,
+}
+
+impl Writer<'_> {
+    /// Writes the next record, or drops it if the ring is full and stops.
+    #[inline(always)]
+    pub fn write(&mut self, record: Record) {
+        if self.number >= self.end {
+            self.dropped.store(own(self.dropped).wrapping_add(1), Ordering::Relaxed);
+            return;
+        }
+        self.store(record);
+    }
+
+    /// Writes the next three records. One comparison says whether there is room for all of them.
+    #[inline(always)]
+    pub fn write_three(&mut self, first: Record, second: Record, third: Record) {
+        if self.number.wrapping_add(2) < self.end {
+            self.store(first);
+            self.store(second);
+            self.store(third);
+        } else {
+            self.write(first);
+            self.write(second);
+            self.write(third);
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, record: Record) {
+        // As in `write_words`.
+        fence(Ordering::Release);
+        let mask = self.slots.len().wrapping_sub(1);
+        if let Some(slot) = self.slots.get(self.number as usize & mask) {
+            for (word, value) in slot.0.iter().zip(record.to_words()) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        self.number = self.number.wrapping_add(1);
+        self.position.store(self.number, Ordering::Release);
+    }
 }
 
 impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {

@@ -52,6 +52,36 @@ fn model(records: u64, slots: usize, full: WhenFull, reader: fn(&Small, &mut Cur
     });
 }
 
+/// [`model`] with a writer of several records.
+#[test]
+fn no_record_of_a_batch_is_torn_while_the_writer_goes_round() {
+    for full in [WhenFull::Overwrite, WhenFull::Stop] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let ring: Small = Ring::new((0..2).map(|_| Slot::new()).collect::<Vec<_>>()).unwrap();
+            ring.when_full(full);
+            let ring = Arc::new(ring);
+            let writer = {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    let mut writer = ring.writer();
+                    writer.write_three(record(0), record(1), record(2));
+                    writer.write(record(3));
+                })
+            };
+            let mut cursor = Cursor::new();
+            let (mut read, mut lost) = reads(&ring, &mut cursor);
+            writer.join().unwrap();
+            lost += cursor.skip_lost(&ring);
+            while cursor.read(&ring).is_some() {
+                read += 1;
+            }
+            assert_eq!(read + lost, 4);
+        });
+    }
+}
+
 /// Reads as the control core does.
 fn reads(ring: &Small, cursor: &mut Cursor) -> (u64, u64) {
     let lost = cursor.skip_lost(ring);

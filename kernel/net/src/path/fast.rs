@@ -28,6 +28,8 @@ use engine::schedule::{Portion, Served};
 use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece, Window};
 use nic::Nic;
+use trace::Classes;
+use trace::frames::Destination;
 use virtio::counters::Counter;
 use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
@@ -46,7 +48,7 @@ use crate::port_rules::Stopped;
 use crate::receive_buffers::need;
 use crate::uplink::Uplink;
 use crate::uplink::held::Held;
-use crate::work;
+use crate::{watch, work};
 
 /// Largest batch, in frames, for which the small table of transfers is used. A frame that a client waits for often
 /// comes alone, and setting up the large table would delay it.
@@ -414,6 +416,27 @@ impl Bridge {
         tails: &Tails<'d>,
         now: u64,
     ) {
+        if self.wants(Classes::FRAMES) {
+            let mut lengths = [0; BATCH];
+            let mut ends = tails.iter();
+            for (length, transfer) in lengths.iter_mut().zip(transfers) {
+                let frame = transfer.frame;
+                let bytes =
+                    if frame.label() & (SPLIT | SINGLE) == 0 { frame.piece().len() } else { transfer.bytes(&mut ends) };
+                // Each frame is longer than its header.
+                *length = bytes.wrapping_sub(HEADER);
+            }
+            let lengths = lengths.get(..transfers.len()).unwrap_or(&lengths);
+            // There are fewer than 2^16 ports.
+            let (to, given) = match *fate {
+                BatchFate::Refused(_) => (None, false),
+                BatchFate::Given { to, dropped } => (Some(Destination::Port(to as u16)), dropped.is_none()),
+            };
+            self.show_steps(&watch::Batch { from, to, given, at: now, lengths });
+        }
+        if !self.wants(Classes::CAPTURES) {
+            return;
+        }
         let (most, mut ends) = (with_layout!(flow.kind, F => F::READ), tails.iter());
         for (number, transfer) in transfers.iter().enumerate() {
             let bytes = transfer.bytes(&mut ends);

@@ -20,6 +20,7 @@ use crate::receive_buffers::{Buffers, Refused, complete, need, put};
 use crate::switch::Learned;
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, Uplink};
+use crate::watch::Step;
 use crate::work;
 
 impl Bridge {
@@ -73,7 +74,11 @@ impl Bridge {
             return None;
         }
         let destination = frame.front().destination();
-        let found = match self.forwarding(destination, vlan, Some(port), egress, now) {
+        let forwarding = self.forwarding(destination, vlan, Some(port), egress, now);
+        if self.is_watched() {
+            self.show_step(Step::Switched(forwarding.destination()), port, frame.len());
+        }
+        let found = match forwarding {
             Forwarding::Uplink => return egress,
             Forwarding::Nowhere => false,
             // If the receiver is known, a drop is counted there, whatever the cause.

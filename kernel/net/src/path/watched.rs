@@ -3,13 +3,14 @@
 
 use core::cell::Cell;
 
+use trace::Classes;
 use trace::capture::{MOST_BYTES, Way};
 use virtio::counters::Counter;
 
 use crate::batch::HEADER;
 use crate::bridge::Bridge;
 use crate::ports::MAX_PORTS;
-use crate::watch::{Seen, Watch};
+use crate::watch::{Batch, Seen, Step, Watch};
 
 /// The port of no frame.
 const NO_PORT: usize = MAX_PORTS;
@@ -50,10 +51,37 @@ impl Bridge {
         self.watch.is_some_and(|watch| watch.on.has(Watch::FRAMES))
     }
 
-    /// Shows a frame.
-    pub(crate) fn show(&self, seen: &Seen<'_>) {
-        if let Some(watch) = self.watch {
+    /// Returns whether somebody wants to see a class.
+    pub(crate) fn wants(&self, class: Classes) -> bool {
+        self.watch.is_some_and(|watch| watch.on.has(class))
+    }
+
+    /// Shows a frame to whoever captures.
+    fn show(&self, seen: &Seen<'_>) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::CAPTURES)
+        {
             watch.watcher.seen(seen);
+        }
+    }
+
+    /// Shows a step of a frame on the slow path.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_step(&self, step: Step, port: usize, len: u32) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::FRAMES)
+        {
+            watch.watcher.step(step, port, len);
+        }
+    }
+
+    /// Shows a batch of frames to whoever follows frames.
+    pub(crate) fn show_steps(&self, batch: &Batch<'_>) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::FRAMES)
+        {
+            watch.watcher.batch(batch);
         }
     }
 
@@ -92,6 +120,9 @@ impl Bridge {
     #[inline(never)]
     pub(crate) fn show_out(&self, to: usize, len: u32, front: &[u8], dropped: Option<&Counter>) {
         let dropped = dropped.and_then(|cause| self.cause(to, cause));
+        if dropped.is_none() {
+            self.show_step(Step::Given, to, len);
+        }
         self.show(&Seen { port: to, way: Way::Out, at: None, len, bytes: front, dropped });
     }
 

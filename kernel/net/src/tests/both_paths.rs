@@ -15,10 +15,11 @@ use super::{ALL, PACKED, PLAIN};
 use crate::features::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY};
 use crate::tests::support::Bench;
-use crate::watch::{FrameWatcher, Seen as SeenFrame, Watch};
+use crate::watch::{Batch, FrameWatcher, Seen as SeenFrame, Step as FrameStep, Watch};
 use frames::What;
 use rules::Rules;
 use trace::capture::Way;
+use trace::frames::Destination;
 use trace::{Classes, Switch};
 use virtio::fault::Fault;
 
@@ -143,6 +144,17 @@ struct World {
 struct Watched {
     drops: Mutex<Vec<(usize, u8, u32)>>,
     frames: Mutex<Vec<Shown>>,
+    /// Steps of frames: the port, the step, and the bytes of the frame.
+    steps: Mutex<Vec<(usize, Made, u32)>>,
+}
+
+/// A step of a frame that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Made {
+    Taken,
+    /// With the number of the destination.
+    Switched(u64),
+    Given,
 }
 
 /// A frame that was shown.
@@ -174,6 +186,28 @@ impl FrameWatcher for Watched {
         assert!(bytes.len() >= 14 || dropped.is_some(), "{} bytes of a frame that was checked", bytes.len());
         self.frames.lock().unwrap().push(Shown { port, way, len, dropped, bytes: bytes.to_vec() });
     }
+
+    fn step(&self, step: FrameStep, port: usize, len: u32) {
+        let made = match step {
+            FrameStep::Taken(_) => Made::Taken,
+            FrameStep::Switched(to) => Made::Switched(to.to_b()),
+            FrameStep::Given => Made::Given,
+        };
+        self.steps.lock().unwrap().push((port, made, len));
+    }
+
+    fn batch(&self, &Batch { from, to, given, lengths, .. }: &Batch<'_>) {
+        let mut steps = self.steps.lock().unwrap();
+        for &len in lengths {
+            steps.push((from, Made::Taken, len));
+            if let Some(to) = to {
+                steps.push((from, Made::Switched(to.to_b()), len));
+            }
+            if let (true, Some(Destination::Port(to))) = (given, to) {
+                steps.push((to.into(), Made::Given, len));
+            }
+        }
+    }
 }
 
 impl World {
@@ -191,7 +225,7 @@ impl World {
         }
         let watched: &Watched = Box::leak(Box::default());
         let on: &Switch = Box::leak(Box::default());
-        on.set(Classes::CAPTURES);
+        on.set(Classes::CAPTURES | Classes::FRAMES);
         bench.engine.backend_mut().watch(Watch { watcher: watched, on });
         Self { bench, guests, wild: [false; GUESTS], arrived: 0, watched }
     }
@@ -312,6 +346,18 @@ impl World {
         shown
     }
 
+    /// The steps that frames made at a port, in the order of these. They are as many as the counters have.
+    fn steps(&self, port: usize) -> Vec<(Made, u32)> {
+        let all = self.watched.steps.lock().unwrap();
+        let mut steps: Vec<_> = all.iter().filter(|&&(at, ..)| at == port).map(|&(_, made, len)| (made, len)).collect();
+        steps.sort_unstable();
+        let count = |wanted: Made| steps.iter().filter(|(made, _)| *made == wanted).count() as u64;
+        let counters = &self.guests[port].counters().frames;
+        assert_eq!(count(Made::Taken), counters.tx_packets.get(), "frames taken from port {port}");
+        assert_eq!(count(Made::Given), counters.rx_packets.get(), "frames given to port {port}");
+        steps
+    }
+
     /// All that shows of a guest: counters of its port, its faults, counters of its stages, and its memory.
     fn seen(&self, guest: usize) -> Seen {
         let guest = &self.guests[guest];
@@ -359,6 +405,7 @@ fn alike(
     for guest in 0..GUESTS {
         prop_assert_eq!(fast.drops(guest), general.drops(guest), "drops at port {}", guest);
         prop_assert_eq!(fast.frames(guest), general.frames(guest), "frames at port {}", guest);
+        prop_assert_eq!(fast.steps(guest), general.steps(guest), "steps at port {}", guest);
         let (fast, general) = (fast.seen(guest), general.seen(guest));
         prop_assert_eq!(fast.0, general.0, "counters of guest {}", guest);
         prop_assert_eq!(fast.1, general.1, "faults of guest {}", guest);
