@@ -304,7 +304,9 @@ fn captured(context: &mut Context<'_>, session: &mut Session, before: &Counters,
     let file = std::env::temp_dir().join(format!("sidecore-{}.pcapng", std::process::id()));
     let read = File::create(&file).map_err(anyhow::Error::from).and_then(|mut out| pcapng::write(&trace, &mut out));
     let read = read.and_then(|()| {
-        let fields = ["frame.interface_name", "icmp.type", "frame.comment"].into_iter().flat_map(|field| ["-e", field]);
+        let fields = ["frame.interface_name", "icmp.type", "frame.comment", "icmp.ident"]
+            .into_iter()
+            .flat_map(|field| ["-e", field]);
         let mut tshark = context.judge(Judge::Tshark)?;
         tshark.arg("-r").arg(&file).args(["-Y", "icmp", "-T", "fields", "-E", "separator=/t"]).args(fields);
         tshark.output().context("cannot start tshark")
@@ -319,8 +321,11 @@ fn captured(context: &mut Context<'_>, session: &mut Session, before: &Counters,
         ("b net0", "0", "echo replies that tshark reads at b"),
         ("a net0", "0", "echo replies that tshark reads at a"),
     ] {
-        let line = [interface, kind, "passed"].join("\t");
-        context.figures.exactly(what, said.lines().filter(|found| *found == line).count() as u64, 200)?;
+        // Each run of ping has an identifier. The longest one is what is asked for: others were sent to wait for the peer.
+        let line = [interface, kind, "passed", ""].join("\t");
+        let mut runs: BTreeMap<&str, u64> = BTreeMap::new();
+        said.lines().filter_map(|found| found.strip_prefix(&line)).for_each(|run| *runs.entry(run).or_default() += 1);
+        context.figures.exactly(what, runs.into_values().max().unwrap_or(0), 200)?;
     }
     Ok(())
 }
