@@ -17,7 +17,7 @@ pub fn run_all() {
     log::info!("counted {{\"instructions\":1000000,\"ticks\":{}}}", ticks_of_a_million());
     for (rules, packed) in [(false, false), (true, false), (false, true)] {
         for bytes in [60, 1500] {
-            let ticks = run(Load { bytes, rules, packed, idle: false, lone: false }, tsc);
+            let ticks = run(Load { bytes, rules, packed, idle: false, lone: false, traced: false }, tsc);
             log::info!(
                 "counted {{\"bytes\":{bytes},\"rules\":{rules},\"packed\":{packed},\"frames\":{FRAMES},\"ticks\":{ticks}}}"
             );

@@ -21,7 +21,7 @@ use memory::{
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
-use trace::{histogram::Histogram, ring::Slot};
+use trace::{capture, histogram::Histogram, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -299,29 +299,32 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }
 
-/// A core's memory for its trace: records, histograms, and the physical addresses of both.
+/// A core's memory for its trace: records, captured frames, histograms, and the physical addresses of all of them.
 pub struct TraceMemory {
     pub slots: &'static [Slot],
+    pub captures: &'static [Slot<{ capture::WORDS }>],
     pub histograms: &'static [Histogram],
     pub range: Range,
 }
 
-/// Takes zeroed memory for so many records and histograms of a core's trace. It is never given back.
+/// Takes zeroed memory for so many records, captured frames and histograms of a core's trace. It is never given back.
 ///
 /// # Errors
 /// There is no memory.
-pub fn trace(slots: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
+pub fn trace(slots: u64, captures: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
     let first = slots.saturating_mul(size_of::<Slot>() as u64);
-    let bytes = first.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let second = captures.saturating_mul(size_of::<Slot<{ capture::WORDS }>>() as u64).saturating_add(first);
+    let bytes = second.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
     let at = pages(bytes)?;
-    let behind = at.saturating_add(first);
-    // SAFETY: as in `shared_words`: a slot is four words, and a histogram is words. The histograms begin behind the slots, at a
-    // multiple of a slot's size, and end within the pages.
-    let (slots, histograms) = unsafe {
+    let (after_slots, after_captures) = (at.saturating_add(first), at.saturating_add(second));
+    // SAFETY: as in `shared_words`: slots of both kinds and histograms are words. Each part begins behind the one before, at a
+    // multiple of a word's size, and all end within the pages.
+    let (slots, captures, histograms) = unsafe {
         (
             core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind as usize), histograms as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_slots as usize), captures as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_captures as usize), histograms as usize),
         )
     };
-    Ok(TraceMemory { slots, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
+    Ok(TraceMemory { slots, captures, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
 }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
-    Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
+    Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture::Wanted, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -256,7 +256,7 @@ impl Operator {
                 console::print(format_args!("{}", fmt::from_fn(|f| table::show(view, &counters, f))));
             }
             Command::Trace { step: TraceStep::Show, .. } => {
-                let state = self.trace.state(None)?;
+                let state = self.trace_state(None)?;
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::trace::show(&state, f))));
             }
             Command::Trace { step: TraceStep::Save, .. } => {
@@ -338,11 +338,27 @@ impl Operator {
             }
             Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
+            Command::Capture { guest, filter } => self.capture(&guest, &filter),
+            Command::Captures => self.trace.save_captures(),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())
             }
         }
+    }
+
+    /// Captures frames at the port of a guest's device, or ends that.
+    fn capture(&mut self, guest: &str, filter: &str) -> Result<(), Text> {
+        self.guests.find(guest)?;
+        let Wanted { net, filter } = filter.parse()?;
+        match self.config.net_number(guest, net) {
+            Some(slot) => self.trace.capture(slot, filter),
+            None => Err(sentence(format_args!("guest `{guest}` has no network device {net}"))),
+        }
+    }
+
+    fn trace_state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
+        self.trace.state(id, |slot| self.config.net_at(slot))
     }
 
     fn begin(&mut self, ending: Ending) -> Result<(), Text> {
@@ -425,7 +441,7 @@ impl Operator {
                 self.answer(caller, Ok(Event::Reply { id, ok: true, error: None, guests: None, version }), id);
             }
             Command::Trace { step: TraceStep::Show, .. } => {
-                self.answer(caller, self.trace.state(id).map(Event::TraceState), id);
+                self.answer(caller, self.trace_state(id).map(Event::TraceState), id);
             }
             Command::Report => {
                 report::answer(|entry| match caller.way {
@@ -441,6 +457,9 @@ impl Operator {
                     }
                     Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
                         self.trace.save_to_port(|| management::open_trace_port(&self.guests))
+                    }
+                    Command::Captures if caller.way == Way::Channel => {
+                        self.trace.save_captures_to_port(|| management::open_trace_port(&self.guests))
                     }
                     other => self.carry_out(other),
                 });

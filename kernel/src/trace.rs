@@ -15,12 +15,17 @@ use crate::{
     machine_check::{self, Told},
     mem::{self, TraceMemory},
 };
+use ::control::capture::Wanted;
 use ::control::{
-    Durations, GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
+    CapturedPort, Durations, GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
-    Classes, Kind, Record, Switch,
+    Captured, Classes, Kind, Record, Switch,
+    capture::{
+        WORDS,
+        filter::{Filter, Filters},
+    },
     histogram::Histogram,
     record::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
@@ -28,11 +33,12 @@ use ::trace::{
     },
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
-    stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
+    stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect, collect_captures},
 };
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, GuestDevice, Plan};
+use engine::slots::MAX_SLOTS;
 use latency::Time;
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
@@ -42,8 +48,14 @@ use spin::Once;
 /// The ring of a core.
 pub type Ring = AnyRing<&'static [Slot]>;
 
+/// The ring of an engine's core for captured frames.
+type CaptureRing = AnyRing<&'static [Slot<WORDS>], WORDS>;
+
 /// The classes that the cores write now.
-static ON: Switch = Switch::new();
+pub static ON: Switch = Switch::new();
+
+/// The filters of the ports, by the engine's slot. There is one engine.
+static FILTERS: Filters<MAX_SLOTS> = Filters::new();
 
 /// What a core has for its trace, in lines of the cache that no other core writes.
 #[repr(align(128))]
@@ -51,6 +63,8 @@ struct OfCore(Once<Owned>);
 
 struct Owned {
     ring: Ring,
+    /// If it is an engine's core.
+    captures: Option<CaptureRing>,
     /// How long its exits take, by reason, or its turns and visits.
     histograms: &'static [Histogram],
     /// The guest whose core it is, or [`NO_GUEST`].
@@ -78,21 +92,48 @@ pub fn on(classes: Classes) -> bool {
     ON.has(classes)
 }
 
-/// Makes the ring of a core with `bytes` of memory, and its histograms, of guest `guest` if it is a guest's core. Returns the
-/// memory that the core has to map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
+/// What a core is, when its trace is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// The control core, without an engine.
+    Control,
+    /// A core that runs an engine.
+    Engine,
+    /// A core of this guest.
+    Guest(usize),
+}
+
+/// Most captured frames of a core's ring.
+const MOST_CAPTURES: u64 = 4096;
+
+/// How many captured frames the ring of an engine's core has room for, if the ring for records has so many bytes. With 128 KiB
+/// these are 512 frames in 80 KiB, so that all rings and histograms of a core are below 256 KiB.
+const fn captures(bytes: u64) -> u64 {
+    let captures = bytes / 256;
+    if captures > MOST_CAPTURES { MOST_CAPTURES } else { captures }
+}
+
+/// Makes the rings of a core with `bytes` of memory for records, and its histograms. Returns the memory that the core has to
+/// map; nothing if `bytes` is 0. Call it once for a core, before the cores have their maps.
 ///
 /// # Errors
 /// There is no memory.
-pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<Range>, OutOfMemory> {
+pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfMemory> {
     if bytes == 0 {
         return Ok(None);
     }
     let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
-    let TraceMemory { slots, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
+    let (guest, captures) = match of {
+        Of::Control => (None, 0),
+        Of::Engine => (None, captures(bytes)),
+        Of::Guest(guest) => (Some(guest), 0),
+    };
+    let TraceMemory { slots, captures, histograms, range } =
+        mem::trace(slots, captures, latency::histograms(guest.is_some()))?;
     let guest = guest_number(guest);
-    // The configuration has only powers of two.
+    // The configuration has only powers of two, from 4 KiB.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, histograms, guest });
+        of.0.call_once(|| Owned { ring, captures: CaptureRing::new(captures), histograms, guest });
     }
     Ok(Some(range))
 }
@@ -102,9 +143,11 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     if config.trace.memory == 0 {
         return 0;
     }
+    let captured = captures(config.trace.memory).saturating_mul(size_of::<Slot<WORDS>>() as u64);
+    let captured = captured.next_multiple_of(4096).saturating_mul(config.engines.len().max(1) as u64);
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
     // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
-    config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64)
+    config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64).saturating_add(captured)
 }
 
 /// A guest as records have it. There are fewer guests than [`NO_GUEST`].
@@ -119,6 +162,16 @@ fn owned(core: CoreIndex) -> Option<&'static Owned> {
 /// Returns the ring of a core, if it has one.
 pub fn ring(core: CoreIndex) -> Option<&'static Ring> {
     Some(&owned(core)?.ring)
+}
+
+/// Captures a frame at a port, if the port's filter takes it. `captured` says all of it but its first bytes. Only the engine's
+/// core `core` calls it.
+pub fn capture(core: CoreIndex, captured: Captured, bytes: &[u8]) {
+    if let Some(ring) = owned(core).and_then(|owned| owned.captures.as_ref())
+        && let Some(taken) = FILTERS.take(captured, bytes)
+    {
+        ring.write_words(taken.to_words());
+    }
 }
 
 /// The trace of a vCPU's core.
@@ -265,7 +318,33 @@ pub struct Reader {
     /// Names and clock, as blocks.
     header: Vec<Vec<u8>>,
     stops: bool,
-    saving: Option<(Saving, To)>,
+    saving: Option<Sending>,
+}
+
+/// A trace that is being sent.
+struct Sending {
+    saving: Saving,
+    to: To,
+    what: What,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Records, until all classes of records are off.
+    Records,
+    /// Captured frames, until no port is captured.
+    Captures,
+}
+
+impl What {
+    /// Whether no more will be written.
+    fn is_off(self) -> bool {
+        match self {
+            Self::Records => ON.get().difference(Classes::CAPTURES).is_empty(),
+            Self::Captures => !on(Classes::CAPTURES),
+        }
+    }
 }
 
 /// One of the management guest's openings of its port: the number of the guest's life, and the number of the opening.
@@ -282,14 +361,23 @@ enum To {
 /// The cores that have a ring.
 struct Cores(Vec<Traced>);
 
-impl Rings for Cores {
+/// The rings of the cores that are sent.
+struct Sent<'a>(&'a mut Cores, What);
+
+impl Rings for Sent<'_> {
     fn count(&self) -> usize {
-        self.0.len()
+        self.0.0.len()
     }
 
     fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
-        let Some(Traced { core, ring, cursor, .. }) = self.0.get_mut(number) else { return 0 };
-        collect(ring, cursor, *core as u32, buffer).map_or(0, <[u8]>::len)
+        let Some(traced) = self.0.0.get_mut(number) else { return 0 };
+        let core = traced.core as u32;
+        let block = match (self.1, traced.captures) {
+            (What::Records, _) => collect(traced.ring, &mut traced.cursor, core, buffer),
+            (What::Captures, Some(ring)) => collect_captures(ring, &mut traced.captured, core, buffer),
+            (What::Captures, None) => None,
+        };
+        block.map_or(0, <[u8]>::len)
     }
 }
 
@@ -322,6 +410,8 @@ struct Traced {
     user: String,
     ring: &'static Ring,
     cursor: Cursor,
+    captures: Option<&'static CaptureRing>,
+    captured: Cursor,
     /// Records written and dropped before `trace on`.
     before: u64,
 }
@@ -358,9 +448,11 @@ impl Reader {
     /// # Errors
     /// There is no memory; the text says so.
     pub fn new(config: &Config, plan: &Plan) -> Result<Self, String> {
-        let engines = plan.engines.iter().map(|&core| core as usize).filter(|&core| core != 0);
-        for core in core::iter::once(0).chain(engines) {
-            make(core, None, config.trace.memory).map_err(|e| format!("the trace of core {core}: {e}"))?;
+        let engines = || plan.engines.iter().map(|&core| core as usize);
+        let control = if engines().any(|core| core == 0) { Of::Engine } else { Of::Control };
+        let others = engines().filter(|&core| core != 0).map(|core| (core, Of::Engine));
+        for (core, of) in core::iter::once((0, control)).chain(others) {
+            make(core, of, config.trace.memory).map_err(|e| format!("the trace of core {core}: {e}"))?;
         }
         let traced = |core| {
             let owned = owned(core)?;
@@ -373,7 +465,16 @@ impl Reader {
                 Role::Guest(guest) => config.guests.get(usize::from(guest))?.name.clone(),
                 role => role.name().into(),
             };
-            Some(Traced { core, role, user, ring: &owned.ring, cursor: Cursor::new(), before: 0 })
+            Some(Traced {
+                core,
+                role,
+                user,
+                ring: &owned.ring,
+                cursor: Cursor::new(),
+                captures: owned.captures.as_ref(),
+                captured: Cursor::new(),
+                before: 0,
+            })
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         Self::switch(config.trace.on);
@@ -387,7 +488,7 @@ impl Reader {
     pub fn start(&mut self, classes: Classes, stops: bool) -> Result<(), Text> {
         self.has_rings()?;
         self.stops = stops;
-        let was_off = ON.get().is_empty();
+        let was_off = What::Records.is_off();
         for traced in &mut self.cores.0 {
             traced.ring.when_full(if stops { WhenFull::Stop } else { WhenFull::Overwrite });
             if was_off {
@@ -395,7 +496,26 @@ impl Reader {
                 traced.before = traced.all();
             }
         }
-        Self::switch(classes);
+        Self::switch(classes | ON.get() & Classes::CAPTURES);
+        Ok(())
+    }
+
+    /// Sets the filter of a port by the engine's slot, or removes it. If no port was captured, what is in the rings is forgotten.
+    ///
+    /// # Errors
+    /// No core has a ring.
+    pub fn capture(&mut self, slot: usize, filter: Option<Filter>) -> Result<(), Text> {
+        self.has_rings()?;
+        if What::Captures.is_off() && filter.is_some() {
+            for traced in &mut self.cores.0 {
+                if let Some(ring) = traced.captures {
+                    traced.captured.skip_all(ring);
+                }
+            }
+        }
+        FILTERS.set(slot, filter);
+        let is_any = (0..MAX_SLOTS).any(|slot| FILTERS.get(slot).is_some());
+        ON.set(if is_any { ON.get() | Classes::CAPTURES } else { ON.get().difference(Classes::CAPTURES) });
         Ok(())
     }
 
@@ -444,8 +564,10 @@ impl Reader {
         Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
     }
 
-    /// Switches all classes off. The engines may choose their loops afterwards. What is in the rings stays there.
+    /// Switches all classes off, and ends all captures. The engines may choose their loops afterwards. What is in the rings stays
+    /// there.
     pub fn stop(&self) {
+        FILTERS.clear();
         ON.set(Classes::empty());
     }
 
@@ -461,7 +583,26 @@ impl Reader {
         if !console::has_com2() {
             return Err("records are sent on COM2, which this machine does not have".into());
         }
-        self.begin(ON_COM2, || Ok(To::Com2))
+        self.begin(What::Records, ON_COM2, || Ok(To::Com2))
+    }
+
+    /// Begins to send the captured frames on COM2.
+    ///
+    /// # Errors
+    /// As for [`Reader::save`].
+    pub fn save_captures(&mut self) -> Result<(), Text> {
+        if !console::has_com2() {
+            return Err("captured frames are sent on COM2, which this machine does not have".into());
+        }
+        self.begin(What::Captures, ON_COM2, || Ok(To::Com2))
+    }
+
+    /// Begins to send the captured frames to the management guest.
+    ///
+    /// # Errors
+    /// As for [`Reader::save_to_port`].
+    pub fn save_captures_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
+        self.begin(What::Captures, ON_PORT, || open().map(To::Port))
     }
 
     /// Begins to send the records to the management guest. `open` opens its port on this side.
@@ -469,19 +610,19 @@ impl Reader {
     /// # Errors
     /// No core has a ring, it is being done already, or the port cannot be opened.
     pub fn save_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
-        self.begin(ON_PORT, || open().map(To::Port))
+        self.begin(What::Records, ON_PORT, || open().map(To::Port))
     }
 
-    fn begin(&mut self, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
+    fn begin(&mut self, what: What, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
         self.has_rings()?;
-        match self.saving {
-            Some((_, To::Com2)) => return Err("records are being sent on COM2 already; `trace off` ends it".into()),
-            Some((_, To::Port(_))) => {
+        match self.saving.as_ref().map(|sending| sending.to) {
+            Some(To::Com2) => return Err("records are being sent on COM2 already; `trace off` ends it".into()),
+            Some(To::Port(_)) => {
                 return Err("records are being sent to the management guest already; `trace off` ends it".into());
             }
             None => {}
         }
-        self.saving = Some((Saving::new(limits), to()?));
+        self.saving = Some(Sending { saving: Saving::new(limits), to: to()?, what });
         Ok(())
     }
 
@@ -489,13 +630,14 @@ impl Reader {
     /// management guest's port, if the guest has it open. Returns whether sending to that port has ended. It also ends when the
     /// guest closes the port or opens it again, or has another life.
     pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(Opening, S)>) -> bool {
-        let Some((saving, to)) = &mut self.saving else { return false };
-        let (to, is_off) = (*to, ON.get().is_empty());
+        let Some(Sending { saving, to, what }) = &mut self.saving else { return false };
+        let (to, is_off) = (*to, what.is_off());
+        let mut rings = Sent(&mut self.cores, *what);
         let mut buffer = [0; BLOCK];
         let progress = match to {
-            To::Com2 => saving.tick(is_off, &self.header, &mut self.cores, &mut Com2, &mut buffer),
+            To::Com2 => saving.tick(is_off, &self.header, &mut rings, &mut Com2, &mut buffer),
             To::Port(opening) => match port().filter(|&(now, _)| now == opening) {
-                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut self.cores, &mut port, &mut buffer),
+                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut rings, &mut port, &mut buffer),
                 None => Progress::GivenUp,
             },
         };
@@ -516,7 +658,12 @@ impl Reader {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
+    /// `name` gives the name of the guest whose device is in a slot of the engine, and the number of its network device.
+    pub fn state<'a>(
+        &self,
+        id: Option<u64>,
+        name: impl Fn(usize) -> Option<(&'a str, usize)>,
+    ) -> Result<TraceState, NoMemory> {
         let cores = self.cores.0.iter().map(|traced| {
             let mut cursor = traced.cursor;
             cursor.skip_lost(traced.ring);
@@ -528,12 +675,19 @@ impl Reader {
                 lost: cursor.lost(),
             })
         });
+        let captures = (0..MAX_SLOTS).filter_map(|slot| {
+            let (filter, (guest, net)) = (FILTERS.get(slot)?, name(slot)?);
+            let filter = ::control::sentence(format_args!("{}", Wanted { net, filter: Some(filter) }));
+            let frames = FILTERS.taken(slot);
+            Some(::control::copy(guest).map(|guest| CapturedPort { guest, filter, frames }))
+        });
         Ok(TraceState {
             id,
             classes: ::control::collect(ON.get().names().map(|name| Ok(name.into())))?,
             stop: self.stops,
             saving: self.saving.is_some(),
             cores: ::control::collect(cores)?,
+            captures: ::control::collect(captures)?,
         })
     }
 }

@@ -118,6 +118,7 @@ impl Launch for Emulator {
         Ok(match program {
             Judge::Ssh => ssh_tool("usr/bin/ssh")?,
             Judge::SshKeygen => ssh_tool("usr/bin/ssh-keygen")?,
+            Judge::Tshark => fetch::ensure_tshark().map(|()| tools::tshark())?,
             // It needs the C library, which is in the tree of all emulators.
             Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })

@@ -56,6 +56,9 @@ const GUEST_TOOLS: &[&str] = &["fio", "e2fsprogs", "util-linux"];
 /// Packages with the management guest's ssh, and the client that tests it.
 const SSH: &[&str] = &["openssh-server", "openssh-client"];
 
+/// The package with the program that reads captured frames.
+const TSHARK: &[&str] = &["tshark"];
+
 /// The package with the program that reads metrics. It is fetched alone: the program needs the C library only.
 const PROMETHEUS: &str = "prometheus";
 
@@ -131,6 +134,11 @@ pub fn ensure_guest_tools() -> Result<()> {
 /// Makes sure that OpenSSH is there, in a tree of its own. Fetches it only if it is missing.
 pub fn ensure_ssh() -> Result<()> {
     ensure_apart("ssh", SSH, "OpenSSH into target/deps/ssh (about 40 MB, once)")
+}
+
+/// Makes sure that tshark is there, in a tree of its own. Fetches it only if it is missing.
+pub fn ensure_tshark() -> Result<()> {
+    ensure_apart("tshark", TSHARK, "tshark into target/deps/tshark (about 60 MB, once)")
 }
 
 /// Makes sure that Prometheus is there. Fetches it only if it is missing. Returns its path.

@@ -50,6 +50,11 @@ pub fn ssh() -> PathBuf {
     deps().join("ssh")
 }
 
+/// tshark and its libraries, unpacked over one another.
+pub fn tshark() -> PathBuf {
+    deps().join("tshark")
+}
+
 /// Packages of QEMU's storage daemon, unpacked over one another.
 pub fn storage_daemon() -> PathBuf {
     deps().join("storage-daemon")

@@ -46,6 +46,11 @@ pub fn ssh_tool(path: &str) -> Command {
     program_in(&paths::ssh(), path)
 }
 
+/// A command for tshark.
+pub fn tshark() -> Command {
+    program_in(&paths::tshark(), "usr/bin/tshark")
+}
+
 /// A command for QEMU's storage daemon. It is not ended with this tool: the command is for another to wrap.
 pub fn storage_daemon() -> Command {
     plain_in(

@@ -55,13 +55,15 @@ pub trait Launch {
     fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf>;
 }
 
-/// Programs that judge what the management guest does.
+/// Programs of others that judge what the hypervisor and its tools do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// OpenSSH's client.
     Ssh,
     /// OpenSSH's program that makes keys.
     SshKeygen,
+    /// Wireshark's program for the command line.
+    Tshark,
     /// Prometheus.
     Prometheus,
 }

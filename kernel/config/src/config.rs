@@ -59,6 +59,15 @@ impl Config {
         let mut nets = guest.devices.iter().enumerate().filter(|(_, device)| matches!(device, GuestDevice::Net(_)));
         nets.nth(net).map(|(device, _)| self.device_number(number, device))
     }
+
+    /// Returns the guest whose network device has this number among all devices, and the number of the device among the guest's
+    /// network devices, or `None` if it is no network device. It is the reverse of [`Config::net_number`].
+    #[must_use]
+    pub fn net_at(&self, device: usize) -> Option<(&str, usize)> {
+        let of =
+            |guest: &'_ Guest| (0..guest.devices.len()).find(|&net| self.net_number(&guest.name, net) == Some(device));
+        self.guests.iter().find_map(|guest| Some((guest.name.as_str(), of(guest)?)))
+    }
 }
 
 /// `[control]`: settings of the control core.

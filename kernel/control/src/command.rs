@@ -12,6 +12,7 @@ use crate::Text;
 use crate::argument::{
     AllGiven, Argument, CLASSES, GUEST, Given, Kind, LINE, ON, PORT, RAW, STOP, TEXT, VALUE, Value, WHY,
 };
+use crate::capture::FILTER;
 use crate::no_memory::sentence;
 use crate::notice::{NOTICE, Notice};
 use crate::permissions::{Caller, Permissions};
@@ -190,6 +191,20 @@ commands! {
         /// For `on`: names of classes with commas between them, or nothing: see [`crate::trace::classes`].
         classes: String = CLASSES,
     } => PROFILE, shell("trace", "records of what cores do"), json("trace");
+    /// Captures the first bytes of frames at a guest's port.
+    Capture {
+        /// The guest.
+        guest: String = GUEST,
+        /// Which device and which frames: see [`crate::capture`]. Empty: all frames of its first network device.
+        filter: String = FILTER,
+    } => CAPTURE, shell(
+        "capture",
+        "keep the first bytes of its frames, for `captures` on COM2;\nFILTER: in, out, mac=M, ethertype=E, vlan=V, 1/N, \
+         bytes=N,\nnet=N with commas between them, or off"
+    ), json("capture");
+    /// Sends the captured frames on COM2 or to the management guest, until nothing is captured any more and everything is sent
+    /// (COM2 only).
+    Captures => CAPTURE, json("captures");
     /// The capability report.
     Report => VIEW, shell("report", "what this machine has, and what stands in for what not"), json("report");
     /// The version of sidecore.

@@ -16,6 +16,7 @@ extern crate alloc;
 
 mod argument;
 mod audit;
+pub mod capture;
 mod channel;
 mod command;
 mod complete;
@@ -53,6 +54,7 @@ mod view;
 
 use alloc::borrow::Cow;
 
+pub use self::capture::CapturedPort;
 pub use self::latency::{Durations, Latency};
 pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record, show_records};

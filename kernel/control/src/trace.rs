@@ -9,6 +9,7 @@ use trace::Classes;
 
 use crate::Text;
 use crate::argument::{Argument, Kind, words};
+use crate::capture::CapturedPort;
 use crate::fold::sentence_line;
 use crate::shown::Joined;
 use crate::table::layout::Cell::{Number, Text as Word};
@@ -50,6 +51,9 @@ pub fn classes(names: &str) -> Result<Classes, Text> {
         return Ok(DEFAULT_CLASSES);
     }
     names.split(',').try_fold(Classes::empty(), |all, name| {
+        if Classes::named(name) == Some(Classes::CAPTURES) {
+            return Err("`captures` is on while there is a filter: see `capture`".into());
+        }
         let class = Classes::named(name).filter(|class| Classes::WRITTEN.contains(*class));
         class.map(|class| all | class).ok_or_else(|| unknown("class", name, Classes::WRITTEN.names()))
     })
@@ -69,6 +73,9 @@ pub struct TraceState {
     pub saving: bool,
     /// The cores that have a ring.
     pub cores: Vec<TracedCore>,
+    /// The ports that are captured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captures: Vec<CapturedPort>,
 }
 
 /// What a core has written since `trace on`.
@@ -100,6 +107,9 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
     }
     if state.saving {
         out.write_str("records are being sent\n")?;
+    }
+    for CapturedPort { guest, filter, frames } in &state.captures {
+        sentence_line(out, format_args!("captured of {guest}: {frames} frames by {filter}"))?;
     }
     if state.cores.is_empty() {
         return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");

@@ -26,7 +26,6 @@ use virtio::queue::Request;
 use crate::bridge::Bridge;
 use crate::control_queue::ReceiveSettings;
 use crate::device::MTU;
-use crate::drops::DropWatcher;
 use crate::ethernet::{ETHERNET_BYTES, VLAN_BYTES};
 use crate::features::Features;
 use crate::frame::{Frame, Rejected};
@@ -36,6 +35,7 @@ use crate::policy::Policy;
 use crate::port::Port;
 use crate::uplink::held::Held;
 use crate::uplink::{MAX_UPLINKS, NoNic, Uplink};
+use crate::watch::{Step, Watch};
 use crate::{control_queue, status, work};
 
 /// The network back-end. `N` is the type of its uplinks' NICs.
@@ -65,9 +65,9 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
     }
 
-    /// Sets who sees frames that are dropped at guests' ports.
-    pub fn watch_drops(&mut self, watcher: &'static dyn DropWatcher) {
-        self.bridge.drop_watcher = Some(watcher);
+    /// Sets who watches frames at guests' ports.
+    pub fn watch(&mut self, watch: Watch) {
+        self.bridge.watch = Some(watch);
     }
 
     /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the
@@ -139,13 +139,21 @@ impl<N: Nic<Token = Held>> Net<N> {
             device.fail(Fault::Direction);
             return served(self.bridge.work);
         }
-        let counters = self.bridge.counters(port);
+        let (counters, watched) = (self.bridge.counters(port), self.bridge.is_watched());
+        let len = chain.readable_bytes.saturating_sub(HEADER_BYTES as u32);
         counters.frames.tx_packets.add(1);
-        counters.frames.tx_bytes.add(u64::from(chain.readable_bytes.saturating_sub(HEADER_BYTES as u32)));
+        counters.frames.tx_bytes.add(u64::from(len));
+        if watched {
+            self.bridge.current.begin(port);
+            self.bridge.show_step(Step::Taken(now), port, len);
+        }
         let max = self.bridge.max_frame(port);
         let support = OffloadSupport::device(Features::of(device));
         let frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
         let admitted = frame.and_then(|mut frame| {
+            if watched {
+                self.bridge.current.keep(frame.front().frame());
+            }
             let first = sent.saturating_sub(frame.rest().0.pieces() as u32);
             self.bridge.add_work(work::times(first.saturating_sub(1), work::FIRST_PIECE));
             let vlan = self.bridge.admit(devices, port, queue, &mut frame, now)?;
@@ -155,6 +163,9 @@ impl<N: Nic<Token = Held>> Net<N> {
             Ok((mut frame, vlan)) => {
                 let egress_route = self.bridge.egress_route(&self.uplinks, port, vlan);
                 let leaves = self.bridge.forward(devices, port, queue, &mut frame, vlan, egress_route, now);
+                if watched {
+                    self.bridge.show_current(len, now);
+                }
                 if let Some(egress_route) = leaves
                     && let Some(Some(uplink)) = self.uplinks.get_mut(egress_route.uplink)
                     && self.bridge.check_egress(devices, port, queue, &mut frame, egress_route, uplink, now)
@@ -173,7 +184,10 @@ impl<N: Nic<Token = Held>> Net<N> {
                     Rejected::SmallMss => &drops.tx_small_mss,
                     Rejected::Source => &drops.tx_bad_source,
                 };
-                self.bridge.drop_frame(port, cause, chain.readable_bytes.saturating_sub(HEADER_BYTES as u32));
+                self.bridge.drop_frame(port, cause, len);
+                if watched {
+                    self.bridge.show_current(len, now);
+                }
             }
         }
         if let Some(device) = devices.get_mut(port) {

@@ -4,16 +4,17 @@
 use alloc::boxed::Box;
 use engine::device::Device;
 use engine::devices::table;
+use trace::frames::Destination;
 use virtio::chain::Segments;
 use virtio::counters::Counter;
 
 use crate::batch::BATCH;
 use crate::control_queue::ReceiveSettings;
 use crate::counters::PortCounters;
-use crate::drops::DropWatcher;
 use crate::flow::Flow;
 use crate::frame_head::FrameHead;
 use crate::mac::Mac;
+use crate::path::watched::Current;
 use crate::policy::Policy;
 use crate::policy::vlan::Vlan;
 use crate::port::Port;
@@ -23,6 +24,7 @@ use crate::receive_buffers::Refused;
 use crate::switch::Switch;
 use crate::uplink::EgressRoute;
 use crate::uplink_choice::UplinkChoice;
+use crate::watch::Watch;
 
 /// Bytes of the buffer through which a payload is copied while its checksum is computed.
 const BOUNCE_BYTES: usize = 2048;
@@ -55,8 +57,10 @@ pub(crate) struct Bridge {
     pub flows: Box<[Option<Flow>; MAX_PORTS]>,
     /// First bytes of the frames of the current batch.
     pub heads: [FrameHead; BATCH],
-    /// Sees frames that are dropped.
-    pub drop_watcher: Option<&'static dyn DropWatcher>,
+    /// Who watches frames.
+    pub watch: Option<Watch>,
+    /// The frame that the slow path is at, while frames are watched.
+    pub current: Current,
 }
 
 /// Where a frame is forwarded to.
@@ -69,6 +73,19 @@ pub(crate) enum Forwarding {
     Flood,
     /// To the uplink only.
     Uplink,
+}
+
+impl Forwarding {
+    /// As whoever watches sees it.
+    pub(crate) const fn destination(&self) -> Destination {
+        match *self {
+            Self::Nowhere => Destination::Nobody,
+            // There are fewer than 2^16 ports.
+            Self::Port(port) => Destination::Port(port as u16),
+            Self::Flood => Destination::Several,
+            Self::Uplink => Destination::Uplink,
+        }
+    }
 }
 
 impl Bridge {
@@ -92,7 +109,8 @@ impl Bridge {
             work: 0,
             flows: table(|| None),
             heads: [const { FrameHead::EMPTY }; BATCH],
-            drop_watcher: None,
+            watch: None,
+            current: Current::new(),
         }
     }
 
@@ -187,20 +205,8 @@ impl Bridge {
     #[inline(always)]
     pub(crate) fn drop_frame(&self, port: usize, cause: &Counter, bytes: u32) {
         cause.add(1);
-        if self.drop_watcher.is_some() {
+        if self.watch.is_some() {
             self.show_drop(port, cause, bytes);
-        }
-    }
-
-    /// Shows a frame that was dropped, and that is counted elsewhere.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn show_drop(&self, port: usize, cause: &Counter, bytes: u32) {
-        if let Some(watcher) = self.drop_watcher
-            && let Some(number) = self.counters(port).drops.position(cause)
-        {
-            // There are fewer than 256 causes.
-            watcher.dropped(port, number as u8, bytes);
         }
     }
 }

@@ -85,6 +85,11 @@ impl FrameHead {
         buffer.write(copier, self.begin(read));
     }
 
+    /// Returns the first `read` bytes of the frame, at most [`LONG`].
+    pub(crate) fn frame(&self, read: usize) -> &[u8] {
+        self.0.get(FRAME..FRAME.saturating_add(read.min(LONG))).unwrap_or(&[])
+    }
+
     /// Returns the virtio-net header, and the first `read` bytes of the frame, at most [`LONG`].
     #[inline(always)]
     fn begin(&self, read: usize) -> &[u8] {

@@ -13,7 +13,6 @@ mod control_queue;
 pub mod counters;
 mod cursor;
 pub mod device;
-pub mod drops;
 pub mod ethernet;
 pub mod features;
 mod flow;
@@ -36,6 +35,7 @@ pub mod switch;
 pub mod testing;
 pub mod uplink;
 mod uplink_choice;
+pub mod watch;
 mod work;
 
 #[cfg(test)]

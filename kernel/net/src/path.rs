@@ -8,6 +8,7 @@
 //! | `offloaded` | a guest | a guest that cannot take the frame as it is | one frame |
 //! | `ingress` | an uplink | guests | one frame |
 //! | `delivery` | - | - | what the paths share: counting a delivery, copying from guest to guest |
+//! | `watched` | - | - | shows frames to whoever watches them |
 
 mod delivery;
 mod egress_fast;
@@ -15,3 +16,4 @@ mod fast;
 mod ingress;
 mod offloaded;
 mod slow;
+pub(crate) mod watched;

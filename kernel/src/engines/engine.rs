@@ -15,7 +15,7 @@ use crate::{
     cores::{self, Core},
     disks,
     guests::target::Target,
-    maps, options, report,
+    maps, options, report, trace,
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use ::control::{NoMemory, Utilisation};
@@ -32,7 +32,7 @@ use engine::{
 use entropy::backend::Entropy;
 use lifecycle::Asks;
 use memory::{GuestMemory, copy::Copier};
-use net::backend::Net;
+use net::{backend::Net, watch::Watch};
 use spin::{Mutex, Once};
 use virtio::shared::Shared;
 use virtio_console::{backend::Console, bell::Bell};
@@ -132,7 +132,7 @@ impl Engine {
         }));
         let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut net = Net::new(seed, limits::address_age());
-        net.watch_drops(&engine.observer);
+        net.watch(Watch { watcher: &engine.observer, on: &trace::ON });
         for path in uplinks {
             // This succeeds: the engine has room for as many uplinks as the configuration allows.
             path.add_to(&mut net);

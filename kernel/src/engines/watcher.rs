@@ -5,7 +5,8 @@ use crate::{
     trace::{self, latency::Time},
 };
 use ::trace::{
-    Classes, Kind, Record,
+    Captured, Classes, Kind, Record,
+    frames::{Destination, Fate, Port, write_batch},
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
 };
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -15,7 +16,7 @@ use engine::{
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
-use net::drops::DropWatcher;
+use net::watch::{Batch, FrameWatcher, Seen, Step};
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -73,9 +74,19 @@ impl Watcher {
         }
     }
 
+    /// The guest of the device in a slot.
+    fn guest(&self, slot: usize) -> u8 {
+        self.guests.get(slot).map_or(NO_GUEST, |guest| guest.load(Relaxed))
+    }
+
+    /// The port with a slot. There are fewer than 2^16.
+    fn port(&self, slot: usize) -> Port {
+        Port { slot: slot as u16, guest: self.guest(slot) }
+    }
+
     /// An instant of the device in a slot.
     fn of_slot(&self, slot: usize, kind: Kind, tsc: u64) -> Record {
-        let guest = self.guests.get(slot).map_or(NO_GUEST, |guest| guest.load(Relaxed));
+        let guest = self.guest(slot);
         Record { guest, a: (slot as u64) << 32, ..Record::new(kind, tsc) }
     }
 
@@ -86,7 +97,7 @@ impl Watcher {
     }
 }
 
-impl DropWatcher for Watcher {
+impl FrameWatcher for Watcher {
     fn dropped(&self, port: usize, cause: u8, bytes: u32) {
         if trace::on(Classes::DROPS) {
             let mut record = self.of_slot(port, Kind::FrameDropped, crate::arch::time::tsc());
@@ -94,6 +105,35 @@ impl DropWatcher for Watcher {
             record.a |= u64::from(bytes);
             self.write(record);
         }
+    }
+
+    fn seen(&self, frame: &Seen<'_>) {
+        let tsc = frame.at.unwrap_or_else(crate::arch::time::tsc);
+        let Port { slot, guest } = self.port(frame.port);
+        let mut captured = Captured::new(tsc, slot, frame.way, frame.len);
+        (captured.guest, captured.dropped) = (guest, frame.dropped);
+        trace::capture(self.core, captured, frame.bytes);
+    }
+
+    fn step(&self, step: Step, port: usize, len: u32) {
+        let port = self.port(port);
+        let now = crate::arch::time::tsc;
+        self.write(match step {
+            Step::Taken(at) => port.record(Kind::FrameIn, at, len),
+            Step::Switched(to) => Record { b: to.to_b(), ..port.record(Kind::FrameSwitched, now(), len) },
+            Step::Given => port.record(Kind::FrameOut, now(), len),
+        });
+    }
+
+    fn batch(&self, batch: &Batch<'_>) {
+        let Some(ring) = trace::ring(self.core) else { return };
+        let fate = match batch.to {
+            None => Fate::Refused,
+            Some(Destination::Port(to)) if batch.given => Fate::Given(self.port(to.into())),
+            Some(to) => Fate::Switched(to),
+        };
+        let stamps = (batch.at, crate::arch::time::tsc());
+        write_batch(ring, self.port(batch.from), fate, stamps, batch.lengths);
     }
 }
 

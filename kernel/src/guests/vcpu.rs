@@ -50,7 +50,8 @@ impl Kept {
     /// There is no memory left.
     pub fn take(guest: usize, core: &Core, trace: u64) -> Result<Self, String> {
         let pages = Pages::take().map_err(|e| format!("pages for a vCPU: {e}"))?;
-        let trace = trace::make(core.index, Some(guest), trace).map_err(|e| format!("the trace of a vCPU: {e}"))?;
+        let trace =
+            trace::make(core.index, trace::Of::Guest(guest), trace).map_err(|e| format!("the trace of a vCPU: {e}"))?;
         Ok(Self { histogram: Box::leak(Box::new(Histogram::new())), pages, trace })
     }
 

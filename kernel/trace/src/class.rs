@@ -32,7 +32,7 @@ bitflags! {
         const LIFE = 1 << 8;
         /// Histograms. They are no records.
         const HISTOGRAMS = 1 << 9;
-        /// Headers of frames. They are in rings of their own.
+        /// First bytes of frames. They are no records, and are in rings of their own.
         const CAPTURES = 1 << 10;
         /// Frames that were dropped at guests' ports.
         const DROPS = 1 << 11;
@@ -56,7 +56,8 @@ const NAMES: [(&str, Classes); 12] = [
 ];
 
 impl Classes {
-    /// What the hypervisor of this version writes. The other classes only have their numbers.
+    /// What `trace on` takes. [`Classes::CAPTURES`] is on as long as there is a filter. The other classes only have their
+    /// numbers.
     pub const WRITTEN: Self = Self::EXITS
         .union(Self::ENTRIES)
         .union(Self::INTERRUPTS)
@@ -65,6 +66,7 @@ impl Classes {
         .union(Self::VISITS)
         .union(Self::LIFE)
         .union(Self::DROPS)
+        .union(Self::FRAMES)
         .union(Self::HISTOGRAMS);
 
     /// The class of a kind.

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! - [`record`]: an event of 32 bytes, and the kinds of events.
+//! - [`capture`]: a captured frame, and the filters of the ports.
 //! - [`class`]: groups of kinds that are switched on and off together.
+//! - [`frames`]: the records of a batch of frames.
 //! - [`ring`]: the ring of one core. Its writer never waits. Losses are counted.
 //! - [`saving`]: sends header and rings, as fast as COM2 or a port takes them.
 //! - [`stream`]: the format of a saved trace, and its reader. The reader accepts any bytes.
@@ -20,7 +22,9 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod atomics;
+pub mod capture;
 pub mod class;
+pub mod frames;
 pub mod histogram;
 pub mod record;
 pub mod ring;
@@ -31,5 +35,6 @@ mod ring_tests;
 pub mod saving;
 pub mod stream;
 
+pub use capture::Captured;
 pub use class::{Classes, Switch};
 pub use record::{Kind, Record};

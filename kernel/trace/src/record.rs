@@ -99,12 +99,12 @@ kinds! {
     /// Completed requests of a queue were published. `unit`: the queue. `code`: [`NOTIFIED`] or [`SUPPRESSED`]. `a`: the
     /// engine's slot of the device, times 2^32.
     Completion = 8, "completion";
-    /// A frame was taken from a port. `unit`: the port. `a`: its slot, times 2^32, plus its length in bytes.
+    /// A frame was taken from a guest's port. `unit`: the port. `a`: its slot, times 2^32, plus its length in bytes.
     FrameIn = 9, "frame-in";
-    /// The switch has chosen where a frame goes. `unit`: the port that it came from. `a`: as for `frame-in`. `b`: the
-    /// destinations.
+    /// The switch has chosen where a frame of a guest goes. `unit`: the port that it came from. `a`: as for `frame-in`. `b`: where
+    /// to, as [`Destination`](crate::frames::Destination).
     FrameSwitched = 10, "frame-switched";
-    /// A frame was given to a port. `unit`: the port. `a`: as for `frame-in`.
+    /// A frame was given to a guest's port. `unit`: the port. `a`: as for `frame-in`, of this port.
     FrameOut = 11, "frame-out";
     /// A frame was dropped at a port of a guest. `unit`: 0. `code`: the cause, by the header's table. `a`: as for `frame-in`.
     FrameDropped = 12, "frame-dropped";

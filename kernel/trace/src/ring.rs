@@ -13,20 +13,23 @@ use core::ops::Deref;
 use super::atomics::{AtomicBool, AtomicU64, Ordering, fence, own};
 use crate::Record;
 
-/// Memory for one record. All zero is a good first state.
+/// Words of a [`Record`] in a ring.
+const RECORD: usize = 4;
+
+/// Memory for one entry of `W` words: for a [`Record`], if nothing else is said. All zero is a good first state.
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Slot([AtomicU64; 4]);
+pub struct Slot<const W: usize = RECORD>([AtomicU64; W]);
 
-impl Slot {
+impl<const W: usize> Slot<W> {
     /// An empty slot.
     #[must_use]
     pub fn new() -> Self {
-        Self([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)])
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 }
 
-impl Default for Slot {
+impl<const W: usize> Default for Slot<W> {
     fn default() -> Self {
         Self::new()
     }
@@ -42,9 +45,9 @@ pub enum WhenFull {
     Stop,
 }
 
-/// The ring of one core. `S` is the memory for its records.
+/// A ring of one core. `S` is the memory for its entries, each of `W` words. "Record" below means such an entry.
 #[derive(Debug)]
-pub struct Ring<S> {
+pub struct Ring<S, const W: usize = RECORD> {
     slots: S,
     /// Records written so far. Only the writer changes it.
     position: AtomicU64,
@@ -62,6 +65,84 @@ pub struct Ring<S> {
 struct Line(AtomicU64);
 
 impl<S: Deref<Target = [Slot]>> Ring<S> {
+    /// Writes a record. Only the ring's own core calls it, and not from a handler that can interrupt this function.
+    #[inline]
+    pub fn write(&self, record: Record) {
+        self.write_words(record.to_words());
+    }
+
+    /// Begins to write several records. Who may call it: see [`Ring::write`]. Nothing else may write before the writer is
+    /// dropped.
+    #[inline]
+    pub fn writer(&self) -> Writer<'_> {
+        Writer {
+            slots: &self.slots,
+            number: own(&self.position),
+            position: &self.position,
+            dropped: &self.dropped,
+            // Acquire: as in `write_words`. What the reader takes after this is not used.
+            end: if self.stops.load(Ordering::Relaxed) {
+                self.taken.0.load(Ordering::Acquire).wrapping_add(self.capacity())
+            } else {
+                u64::MAX
+            },
+        }
+    }
+}
+
+/// Writes several records, with less to do for each than [`Ring::write`] has.
+#[derive(Debug)]
+pub struct Writer<'r> {
+    slots: &'r [Slot],
+    /// Number of the next record.
+    number: u64,
+    position: &'r AtomicU64,
+    dropped: &'r AtomicU64,
+    /// The first number that is dropped, because the ring is full. The number of a record is always below [`u64::MAX`].
+    end: u64,
+}
+
+impl Writer<'_> {
+    /// Writes the next record, or drops it if the ring is full and stops.
+    #[inline(always)]
+    pub fn write(&mut self, record: Record) {
+        if self.number >= self.end {
+            self.dropped.store(own(self.dropped).wrapping_add(1), Ordering::Relaxed);
+            return;
+        }
+        self.store(record);
+    }
+
+    /// Writes the next three records. One comparison says whether there is room for all of them.
+    #[inline(always)]
+    pub fn write_three(&mut self, first: Record, second: Record, third: Record) {
+        if self.number.wrapping_add(2) < self.end {
+            self.store(first);
+            self.store(second);
+            self.store(third);
+        } else {
+            self.write(first);
+            self.write(second);
+            self.write(third);
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, record: Record) {
+        // As in `write_words`.
+        fence(Ordering::Release);
+        let mask = self.slots.len().wrapping_sub(1);
+        if let Some(slot) = self.slots.get(self.number as usize & mask) {
+            for (word, value) in slot.0.iter().zip(record.to_words()) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        self.number = self.number.wrapping_add(1);
+        self.position.store(self.number, Ordering::Release);
+    }
+}
+
+impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
     /// A ring in this memory. Returns `None` unless the number of slots is a power of two from 2 on.
     pub fn new(slots: S) -> Option<Self> {
         if slots.len() < 2 || !slots.len().is_power_of_two() {
@@ -99,9 +180,9 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes a record. Only the ring's own core calls it, and not from a handler that can interrupt this function.
-    #[inline]
-    pub fn write(&self, record: Record) {
+    /// Writes the words of a record. Who may call it: see [`Ring::write`].
+    #[inline(always)]
+    pub fn write_words(&self, words: [u64; W]) {
         let number = own(&self.position);
         if self.stops.load(Ordering::Relaxed)
             // Acquire: the reader has read the slots before it gives them back.
@@ -114,7 +195,7 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
         // in `copy`.
         fence(Ordering::Release);
         if let Some(slot) = self.slot(number) {
-            for (word, value) in slot.0.iter().zip(record.to_words()) {
+            for (word, value) in slot.0.iter().zip(words) {
                 word.store(value, Ordering::Relaxed);
             }
         }
@@ -122,23 +203,24 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
     }
 
     #[inline]
-    fn slot(&self, number: u64) -> Option<&Slot> {
+    fn slot(&self, number: u64) -> Option<&Slot<W>> {
         let mask = self.slots.len().wrapping_sub(1);
         self.slots.get(number as usize & mask)
     }
 
     /// Copies the slot of a record. The copy is good only if [`Ring::is_intact`] says so afterwards.
-    pub(super) fn copy(&self, number: u64) -> Record {
-        let words = self.slot(number).map_or([0; 4], |slot| {
-            let mut words = [0; 4];
+    pub(super) fn copy_words(&self, number: u64) -> [u64; W] {
+        let words = self.slot(number).map_or([0; W], |slot| {
+            let mut words = [0; W];
             for (to, from) in words.iter_mut().zip(&slot.0) {
                 *to = from.load(Ordering::Relaxed);
             }
             words
         });
-        // If a word is one of a later record, the position that is read next is at least that record's number: see `write`.
+        // If a word is one of a later record, the position that is read next is at least that record's number: see
+        // `write_words`.
         fence(Ordering::Acquire);
-        Record::from_words(words)
+        words
     }
 
     /// Whether the writer has not begun to write over a record.
@@ -175,7 +257,7 @@ impl Cursor {
     }
 
     /// Goes past all records that are there now, and forgets the losses so far.
-    pub fn skip_all<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) {
+    pub fn skip_all<S: Deref<Target = [Slot<W>]>, const W: usize>(&mut self, ring: &Ring<S, W>) {
         self.next = ring.written();
         self.dropped = ring.dropped();
         self.lost = 0;
@@ -190,7 +272,7 @@ impl Cursor {
 
     /// Goes to the oldest record that is still there. Returns how many records were lost since the last call: written
     /// over before they were read, and dropped by the writer.
-    pub fn skip_lost<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) -> u64 {
+    pub fn skip_lost<S: Deref<Target = [Slot<W>]>, const W: usize>(&mut self, ring: &Ring<S, W>) -> u64 {
         let oldest = ring.written().saturating_sub(ring.capacity()).max(self.next);
         let overwritten = oldest.wrapping_sub(self.next);
         self.next = oldest;
@@ -201,21 +283,26 @@ impl Cursor {
     }
 
     /// Gives the slots of all records before this place back to a writer that stops when the ring is full.
-    pub fn give_back<S: Deref<Target = [Slot]>>(&self, ring: &Ring<S>) {
+    pub fn give_back<S: Deref<Target = [Slot<W>]>, const W: usize>(&self, ring: &Ring<S, W>) {
         ring.done_with(self.next);
     }
 
     /// Reads the next record. Returns `None` if there is none, or if it was just lost: then [`Cursor::skip_lost`] goes
     /// on.
     pub fn read<S: Deref<Target = [Slot]>>(&mut self, ring: &Ring<S>) -> Option<Record> {
+        self.read_words(ring).map(Record::from_words)
+    }
+
+    /// Reads the words of the next record, as [`Cursor::read`] does.
+    pub fn read_words<S: Deref<Target = [Slot<W>]>, const W: usize>(&mut self, ring: &Ring<S, W>) -> Option<[u64; W]> {
         if self.next >= ring.written() {
             return None;
         }
-        let record = ring.copy(self.next);
+        let words = ring.copy_words(self.next);
         if !ring.is_intact(self.next) {
             return None;
         }
         self.next = self.next.wrapping_add(1);
-        Some(record)
+        Some(words)
     }
 }

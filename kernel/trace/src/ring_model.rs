@@ -18,7 +18,7 @@ use ring::{Cursor, Ring, Slot, WhenFull};
 
 use crate::{Kind, Record};
 
-type Small = Ring<Vec<Slot>>;
+type Small = Ring<Vec<Slot>, 4>;
 
 fn record(number: u64) -> Record {
     Record { a: number, b: number, ..Record::new(Kind::Exit, number) }
@@ -50,6 +50,36 @@ fn model(records: u64, slots: usize, full: WhenFull, reader: fn(&Small, &mut Cur
         }
         assert_eq!(read + lost, records);
     });
+}
+
+/// [`model`] with a writer of several records.
+#[test]
+fn no_record_of_a_batch_is_torn_while_the_writer_goes_round() {
+    for full in [WhenFull::Overwrite, WhenFull::Stop] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let ring: Small = Ring::new((0..2).map(|_| Slot::new()).collect::<Vec<_>>()).unwrap();
+            ring.when_full(full);
+            let ring = Arc::new(ring);
+            let writer = {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    let mut writer = ring.writer();
+                    writer.write_three(record(0), record(1), record(2));
+                    writer.write(record(3));
+                })
+            };
+            let mut cursor = Cursor::new();
+            let (mut read, mut lost) = reads(&ring, &mut cursor);
+            writer.join().unwrap();
+            lost += cursor.skip_lost(&ring);
+            while cursor.read(&ring).is_some() {
+                read += 1;
+            }
+            assert_eq!(read + lost, 4);
+        });
+    }
 }
 
 /// Reads as the control core does.
@@ -88,7 +118,7 @@ fn a_ring_that_stops_loses_no_record_that_it_has_written() {
 /// Reads once what the reader takes for the first record, with another check.
 fn reads_once(ring: &Small, is_good: fn(&Small, u64) -> bool) -> (u64, u64) {
     if ring.written() > 0 {
-        let found = ring.copy(0);
+        let found = Record::from_words(ring.copy_words(0));
         if is_good(ring, 0) {
             check(found, 0);
         }

@@ -16,7 +16,7 @@ fn record(number: u64) -> Record {
 #[test]
 fn the_number_of_slots_is_a_power_of_two() {
     for slots in [0, 1, 3, 6, 100] {
-        assert!(Ring::new((0..slots).map(|_| Slot::new()).collect::<Vec<_>>()).is_none(), "{slots}");
+        assert!(Ring::new((0..slots).map(|_| Slot::new()).collect::<Vec<Slot>>()).is_none(), "{slots}");
     }
     assert_eq!(ring(8).capacity(), 7);
 }

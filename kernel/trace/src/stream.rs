@@ -5,7 +5,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 4 | [`MAGIC`] |
-//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`]; a reader skips others |
+//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`]; a reader skips others |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | bytes of its content, at most [`MAX_CONTENT`] |
 //! | 12 | 4 | CRC-32 (ISO-HDLC) of bytes 4 to 11 and of the content |
@@ -36,14 +36,17 @@
 //! | 8 | 8 | number of the first record, or of the next one if there is none |
 //! | 16 | 8 | records of this core that were lost since its chunk before |
 //! | 24 | ... | the records |
+//!
+//! Content of captures, which has captured frames of one core that follow each other: as that of a chunk, with
+//! [captured frames](crate::capture) for records. They have numbers of their own.
 
 mod read;
 mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc, Table as CrcTable};
 
-pub use read::{Block, Chunk, Header, Name, Step, blocks, step};
-pub use write::{ChunkWriter, Clock, Full, HeaderWriter, collect};
+pub use read::{Block, Captures, Chunk, Header, Name, Step, blocks, step};
+pub use write::{CapturesWriter, ChunkWriter, Clock, Full, HeaderWriter, collect, collect_captures};
 
 /// The first four bytes of a block. They are not ASCII together, so text does not look like a block.
 pub const MAGIC: [u8; 4] = *b"\x93Str";
@@ -53,6 +56,8 @@ pub const VERSION: u16 = 1;
 pub const HEADER: u8 = 1;
 /// What a block is: records of a core.
 pub const CHUNK: u8 = 2;
+/// What a block is: captured frames of a core.
+pub const CAPTURES: u8 = 3;
 /// Bytes before a block's content.
 pub const BLOCK_BYTES: usize = 16;
 /// Most bytes of a block's content. It bounds what a reader checks for each magic number in bytes that are none.

@@ -2,9 +2,11 @@
 //! written, and every byte is a part of a block or is counted as damaged. The reader sees the bytes whole, and again as they come
 //! in pieces.
 
+use trace::capture::{Captured, Way};
 use trace::record::{RECORD_BYTES, Record};
 use trace::stream::{
-    BLOCK_BYTES, Block, ChunkWriter, Clock, HeaderWriter, MAGIC, MAX_CONTENT, NOTHING, Step, Table, blocks, step,
+    BLOCK_BYTES, Block, CapturesWriter, ChunkWriter, Clock, HeaderWriter, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
+    blocks, step,
 };
 
 use crate::input::Input;
@@ -18,6 +20,7 @@ const MOST_PARTS: u64 = 12;
 enum Known {
     Header(Clock, Vec<(u8, u32, Option<u32>, String)>),
     Chunk(u32, u64, u64, Vec<Record>),
+    Captures(u32, u64, u64, Vec<Captured>),
     Other(u8),
 }
 
@@ -34,6 +37,24 @@ fn chunk(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     let mut writer = ChunkWriter::new(&mut buffer, core, first, lost).expect("there is room");
     records.iter().for_each(|record| writer.push(*record).expect("there is room"));
     (writer.finish().to_vec(), Known::Chunk(core, first, lost, records))
+}
+
+fn captures(input: &mut Input<'_>) -> (Vec<u8>, Known) {
+    let (core, first, lost) = (u32::from(input.byte()), input.wide(), input.wide());
+    let frames: Vec<Captured> = (0..input.byte() % 4)
+        .map(|_| {
+            let (way, len) = (if input.flag() { Way::In } else { Way::Out }, u32::from(input.byte()));
+            let bytes: Vec<u8> = (0..input.byte() % 140).map(|_| input.byte()).collect();
+            let mut frame = Captured::new(input.wide(), u16::from(input.byte()), way, len).with_bytes(&bytes);
+            (frame.number, frame.guest) = (input.wide(), input.byte());
+            frame.dropped = input.flag().then_some(3);
+            frame
+        })
+        .collect();
+    let mut buffer = [0; 1024];
+    let mut writer = CapturesWriter::new(&mut buffer, core, first, lost).expect("there is room");
+    frames.iter().for_each(|frame| writer.push(frame).expect("there is room"));
+    (writer.finish().to_vec(), Known::Captures(core, first, lost, frames))
 }
 
 fn header(input: &mut Input<'_>) -> (Vec<u8>, Known) {
@@ -64,6 +85,11 @@ fn known(block: &Block<'_>) -> Known {
             let records: Vec<Record> = chunk.records().collect();
             assert_eq!(records.len(), chunk.count());
             Known::Chunk(chunk.core, chunk.first, chunk.lost, records)
+        }
+        Block::Captures(captures) => {
+            let frames: Vec<Captured> = captures.frames().collect();
+            assert_eq!(frames.len(), captures.count());
+            Known::Captures(captures.core, captures.first, captures.lost, frames)
         }
         Block::Unknown { what, content } => {
             assert!(content.len() <= MAX_CONTENT);
@@ -112,7 +138,12 @@ pub fn run(bytes: &[u8]) {
     let mut honest = true;
     for _ in 0..input.within(1, MOST_PARTS) {
         match input.byte() % 8 {
-            0..3 => {
+            2 => {
+                let (block, known) = captures(&mut input);
+                all.extend(block);
+                wanted.push(known);
+            }
+            0..2 => {
                 let (block, known) = chunk(&mut input);
                 all.extend(block);
                 wanted.push(known);
@@ -123,7 +154,11 @@ pub fn run(bytes: &[u8]) {
                 wanted.push(known);
             }
             4 => {
-                let (mut block, _) = if input.flag() { chunk(&mut input) } else { header(&mut input) };
+                let (mut block, _) = match input.byte() % 3 {
+                    0 => chunk(&mut input),
+                    1 => captures(&mut input),
+                    _ => header(&mut input),
+                };
                 let at = input.within(0, block.len() as u64) as usize;
                 block[at] ^= 1 << (input.byte() % 8);
                 all.extend(block);

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +10,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
 use net::counters::Drops;
+use sidecore_trace::export::pcapng;
+use sidecore_trace::model::Damage;
+use trace::capture::Way;
 use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
@@ -16,6 +20,7 @@ use trace::{Kind, Record};
 use crate::boot::{Boot, alone};
 use crate::counts::net;
 use crate::guests::{Guest, address, server, with_entries};
+use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
@@ -24,7 +29,8 @@ use crate::session::Session;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
-                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records";
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; each frame \
+                 has its steps; captured frames are the counters', and tshark reads as many pings as were sent";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -98,6 +104,7 @@ impl<'a> Read<'a> {
             match block {
                 Ok(Block::Header(header)) => read.headers.push(header),
                 Ok(Block::Chunk(chunk)) => read.chunks.push(chunk),
+                Ok(Block::Captures(_)) => bail!("captures, without a filter"),
                 Ok(Block::Unknown { what, .. }) => bail!("an unknown block {what}"),
                 Err(damaged) => bail!("{damaged} bytes of the trace are no block"),
             }
@@ -163,7 +170,7 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guests = [a, Guest::new(2).peer(1).completion("eli").then("obey")];
     // The rings hold a whole boot, however late COM2 takes the records.
     let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\", \
-                 \"histograms\"]\n";
+                 \"frames\", \"histograms\"]\n";
     let mut setup = with_entries(server("trace", &guests), entry);
     setup.memory_mib += 4 * 9;
     setup.typed = true;
@@ -171,6 +178,11 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let arrived = collect(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
     session.all_obey(["a", "b"])?;
+    // Nobody sends anything now.
+    let before = session.counters()?;
+    for guest in ["a", "b"] {
+        session.ask(Command::Capture { guest: guest.to_owned(), filter: String::new() }, seconds(20))?;
+    }
     session.act("a", "ping:200", seconds(120))?;
     let pinged = net(&session.counters()?, "a")?;
     kill(&mut session, "b")?;
@@ -220,8 +232,102 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
     rare(context, &read, &counters, &arrived.borrow().states)?;
+    steps(context, &read, &counters)?;
+    captured(context, &mut session, &before, &counters)?;
     histograms(context, &mut session, &read, &counters)?;
     session.shut_down().map(drop)
+}
+
+/// Checks that each frame of the guests has a record of each step.
+fn steps(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters) -> Result<()> {
+    let of = |kind, guest| read.records(kind).filter(|(_, record)| record.guest == guest).count() as u64;
+    for (guest, name) in (0..).zip(["a", "b"]) {
+        let net = net(counters, name)?;
+        let figures = &mut context.figures;
+        figures.exactly(
+            &format!("frames of {name} taken, less those sent"),
+            of(Kind::FrameIn, guest).abs_diff(net.tx_packets),
+            0,
+        )?;
+        figures.exactly(
+            &format!("frames given to {name}, less those received"),
+            of(Kind::FrameOut, guest).abs_diff(net.rx_packets),
+            0,
+        )?;
+        // Every frame that is not refused is switched.
+        let refused: u64 = net
+            .drops
+            .iter()
+            .filter(|(cause, _)| cause.starts_with("tx_") && *cause != "tx_no_destination")
+            .map(|(_, count)| count)
+            .sum();
+        let switched = of(Kind::FrameSwitched, guest) + refused;
+        figures.exactly(
+            &format!("frames of {name} switched or refused, less those sent"),
+            switched.abs_diff(net.tx_packets),
+            0,
+        )?;
+    }
+    context.figures.at_least("frames given", read.records(Kind::FrameOut).count() as u64, 400)
+}
+
+/// Has the captured frames sent, and checks them against the counters. tshark reads them too, exported as pcap-ng.
+fn captured(context: &mut Context<'_>, session: &mut Session, before: &Counters, after: &Counters) -> Result<()> {
+    let arrived = collect(session);
+    // The end of the trace has ended the captures. What they have is in the ring.
+    session.ask(Command::Captures, seconds(20))?;
+    let bytes = ended(session, &arrived)?;
+    let trace = sidecore_trace::read::bytes_of(&bytes).context("no captured frames were sent")?;
+    ensure!(trace.damage == Damage::default(), "{:?}", trace.damage);
+    for (guest, name) in (0..).zip(["a", "b"]) {
+        let frames = |way, dropped: bool| {
+            let own = trace.captures.iter().filter(|capture| capture.frame.guest == guest && capture.frame.way == way);
+            own.filter(|capture| capture.frame.dropped.is_some() == dropped).count() as u64
+        };
+        let (before, after) = (net(before, name)?, net(after, name)?);
+        let dropped = after.drops.values().sum::<u64>() - before.drops.values().sum::<u64>();
+        let found = [
+            frames(Way::In, false) + frames(Way::In, true),
+            frames(Way::Out, false),
+            frames(Way::In, true) + frames(Way::Out, true),
+        ];
+        let wanted = [after.tx_packets - before.tx_packets, after.rx_packets - before.rx_packets, dropped];
+        ensure!(found == wanted, "captured of {name}: {found:?} sent, received, dropped; counted: {wanted:?}");
+    }
+    let figures = &mut context.figures;
+    figures.exactly("captured frames lost", trace.captures_lost, 0)?;
+    figures.at_least("frames captured", trace.captures.len() as u64, 800)?;
+    let lengths = trace.captures.iter().map(|capture| (capture.frame.len, capture.frame.bytes().len()));
+    let short = lengths.filter(|&(len, kept)| kept < 64.min(len as usize)).count();
+    figures.exactly("frames of which less than 64 bytes are there", short as u64, 0)?;
+
+    let file = std::env::temp_dir().join(format!("sidecore-{}.pcapng", std::process::id()));
+    let read = File::create(&file).map_err(anyhow::Error::from).and_then(|mut out| pcapng::write(&trace, &mut out));
+    let read = read.and_then(|()| {
+        let fields = ["frame.interface_name", "icmp.type", "frame.comment", "icmp.ident"]
+            .into_iter()
+            .flat_map(|field| ["-e", field]);
+        let mut tshark = context.judge(Judge::Tshark)?;
+        tshark.arg("-r").arg(&file).args(["-Y", "icmp", "-T", "fields", "-E", "separator=/t"]).args(fields);
+        tshark.output().context("cannot start tshark")
+    });
+    let _ = std::fs::remove_file(&file);
+    let read = read?;
+    let said = String::from_utf8_lossy(&read.stdout);
+    ensure!(read.status.success(), "tshark: {}", String::from_utf8_lossy(&read.stderr));
+    for (interface, kind, what) in [
+        ("a net0", "8", "echo requests that tshark reads at a"),
+        ("b net0", "8", "echo requests that tshark reads at b"),
+        ("b net0", "0", "echo replies that tshark reads at b"),
+        ("a net0", "0", "echo replies that tshark reads at a"),
+    ] {
+        // Each run of ping has an identifier. The longest one is what is asked for: others were sent to wait for the peer.
+        let line = [interface, kind, "passed", ""].join("\t");
+        let mut runs: BTreeMap<&str, u64> = BTreeMap::new();
+        said.lines().filter_map(|found| found.strip_prefix(&line)).for_each(|run| *runs.entry(run).or_default() += 1);
+        context.figures.exactly(what, runs.into_values().max().unwrap_or(0), 200)?;
+    }
+    Ok(())
 }
 
 /// Checks the histograms against the counters, and their percentiles against those of the records.

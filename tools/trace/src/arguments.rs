@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sidecore_trace::export::folded::Weight;
+use sidecore_trace::record::Capture;
 use sidecore_trace::record::source::Source;
 use sidecore_trace::symbols::Choice;
 
@@ -53,6 +54,10 @@ pub struct Record {
     /// When the ring of a core is full, drops new records, not the oldest ones.
     #[arg(long)]
     pub stop_when_full: bool,
+    /// Captures the frames of this guest's port instead: its first bytes, length, time and fate. May be repeated. A filter is
+    /// words with commas between them: in, out, mac=M, ethertype=E, vlan=V, 1/N, bytes=N, net=N.
+    #[arg(long, value_name = "GUEST[=FILTER]", conflicts_with_all = ["classes", "stop_when_full"])]
+    pub capture: Vec<Capture>,
     /// Ends after so many seconds.
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
@@ -113,7 +118,7 @@ pub struct Export {
 pub enum Format {
     /// For ui.perfetto.dev: a track for each core, vCPU, queue and port.
     Perfetto,
-    /// Captured headers, for Wireshark. Traces have none yet.
+    /// Captured frames, for Wireshark: an interface for each port.
     Pcapng,
     /// Stacks of exits by guest, reason and function, one a line.
     Folded,

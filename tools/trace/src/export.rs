@@ -2,5 +2,6 @@
 
 pub mod folded;
 pub mod json;
+pub mod pcapng;
 pub mod perfetto;
 pub mod svg;

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use sidecore_trace::export::{folded, json, perfetto, svg};
+use sidecore_trace::export::{folded, json, pcapng, perfetto, svg};
 use sidecore_trace::model::Trace;
 use sidecore_trace::report::{self, Report};
 use sidecore_trace::resolve::Resolver;
@@ -72,7 +72,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Takes a trace from a machine into a file.
 fn record(options: &RecordOptions) -> Result<(), Failure> {
     let connection = options.from.open().at(MACHINE)?;
-    if connection.to.is_none() && (options.classes.is_some() || options.stop_when_full) {
+    if connection.to.is_none() && (options.classes.is_some() || options.stop_when_full || !options.capture.is_empty()) {
         return Err(anyhow!("{} cannot be told what to trace", options.from)).at(USAGE);
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -85,6 +85,7 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
     let wanted = record::Options {
         classes: options.classes.clone().unwrap_or_default(),
         stop_when_full: options.stop_when_full,
+        captures: options.capture.clone(),
         seconds: options.seconds,
         records: options.records,
     };
@@ -144,11 +145,12 @@ fn export(options: &Export) -> Result<(), Failure> {
             }
             Box::new(move |mut out| svg::write(&stacks, options.by.into(), &mut out))
         }
-        // Headers of frames are not in traces of this version.
         Format::Pcapng => {
-            let sentence = "this trace has no captured headers: sidecore does not capture frames yet, so there is \
-                            nothing for pcap-ng";
-            return Err(anyhow!(sentence)).at(INPUT);
+            if trace.captures.is_empty() {
+                let sentence = "has no captured frames: record them with --capture";
+                return Err(anyhow!("{} {sentence}", options.input.file.display())).at(INPUT);
+            }
+            Box::new(|out| pcapng::write(&trace, out))
         }
     };
     let write = |out: &mut dyn io::Write| {

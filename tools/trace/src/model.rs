@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use trace::record::NO_GUEST;
-use trace::{Kind, Record};
+use trace::{Captured, Kind, Record};
 
 use crate::clock::Clock;
 
@@ -19,6 +19,17 @@ pub struct Event {
     pub number: u64,
     /// What the core wrote.
     pub record: Record,
+}
+
+/// A captured frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The core that wrote it.
+    pub core: u32,
+    /// Its number among the captured frames of its core, from 0.
+    pub number: u64,
+    /// What the core wrote.
+    pub frame: Captured,
 }
 
 /// Records of a core that are missing.
@@ -84,8 +95,12 @@ pub struct Trace {
     pub names: Names,
     /// Events, by TSC, then core, then number.
     pub events: Vec<Event>,
+    /// Captured frames, by TSC, then core, then number.
+    pub captures: Vec<Capture>,
     /// What is missing, by core and number.
     pub losses: Vec<Loss>,
+    /// Captured frames that are missing.
+    pub captures_lost: u64,
     /// What was skipped.
     pub damage: Damage,
 }
@@ -96,7 +111,14 @@ impl Trace {
     pub fn new(clock: Clock, names: Names, mut events: Vec<Event>, mut losses: Vec<Loss>, damage: Damage) -> Self {
         events.sort_by_key(|event| (event.record.tsc, event.core, event.number));
         losses.sort_by_key(|loss| (loss.core, loss.number));
-        Self { clock, names, events, losses, damage }
+        Self { clock, names, events, captures: Vec::new(), losses, captures_lost: 0, damage }
+    }
+
+    /// With these captured frames, in any order, of which `lost` are missing.
+    #[must_use]
+    pub fn with_captures(self, mut captures: Vec<Capture>, lost: u64) -> Self {
+        captures.sort_by_key(|capture| (capture.frame.tsc, capture.core, capture.number));
+        Self { captures, captures_lost: lost, ..self }
     }
 
     /// Records that are missing, of all cores.
@@ -128,6 +150,7 @@ impl Trace {
         }
         if !wanted.is_empty() {
             self.events.retain(|event| wanted.contains(&event.record.guest));
+            self.captures.retain(|capture| wanted.contains(&capture.frame.guest));
         }
         Ok(())
     }

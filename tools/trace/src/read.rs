@@ -8,10 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use trace::stream::{self, Block, Chunk, Header, Table};
+use trace::stream::{self, Block, Captures, Chunk, Header, Table};
 
 use crate::clock::Clock;
-use crate::model::{Damage, Device, Event, Loss, Names, Trace, clean};
+use crate::model::{Capture, Damage, Device, Event, Loss, Names, Trace, clean};
 
 /// The role of a core that runs an engine, in the header's table of cores.
 const ENGINE: &str = "engine";
@@ -44,6 +44,10 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
                 sound = true;
                 reader.chunk(&chunk);
             }
+            Ok(Block::Captures(captures)) => {
+                sound = true;
+                reader.captures(&captures);
+            }
             Ok(Block::Unknown { .. }) => {
                 reader.damage.unknown_blocks = reader.damage.unknown_blocks.saturating_add(1);
             }
@@ -51,6 +55,17 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
         }
     }
     sound.then(|| reader.finish())
+}
+
+/// How many records of a core are missing before number `first`. `next`: the number that was expected. `lost`: how many the core
+/// says were lost.
+pub(crate) fn missing(next: Option<&u64>, first: u64, lost: u64) -> u64 {
+    match next {
+        // A gap is what the core says was lost, and what was lost on the way.
+        Some(&next) if first >= next => first.saturating_sub(next),
+        // The first block of the core, or its numbers began again: the machine was restarted.
+        _ => lost,
+    }
 }
 
 /// What was read so far.
@@ -65,6 +80,10 @@ struct Reader {
     next: BTreeMap<u32, u64>,
     /// For each core, the first of `losses` after which there was no record of it.
     open: BTreeMap<u32, usize>,
+    captures: Vec<Capture>,
+    captures_lost: u64,
+    /// The number that each core's next captured frame has.
+    next_capture: BTreeMap<u32, u64>,
 }
 
 impl Reader {
@@ -108,12 +127,7 @@ impl Reader {
     }
 
     fn chunk(&mut self, chunk: &Chunk<'_>) {
-        let missing = match self.next.get(&chunk.core) {
-            // A gap is what the core says was lost, and what was lost on the way.
-            Some(&next) if chunk.first >= next => chunk.first.saturating_sub(next),
-            // The first chunk of the core, or its numbers began again: the machine was restarted.
-            _ => chunk.lost,
-        };
+        let missing = missing(self.next.get(&chunk.core), chunk.first, chunk.lost);
         if missing > 0 {
             self.open.entry(chunk.core).or_insert(self.losses.len());
             let number = chunk.first.saturating_sub(missing);
@@ -133,9 +147,21 @@ impl Reader {
         self.next.insert(chunk.core, number);
     }
 
+    fn captures(&mut self, captures: &Captures<'_>) {
+        let missing = missing(self.next_capture.get(&captures.core), captures.first, captures.lost);
+        self.captures_lost = self.captures_lost.saturating_add(missing);
+        let mut number = captures.first;
+        for frame in captures.frames() {
+            self.captures.push(Capture { core: captures.core, number, frame });
+            number = number.saturating_add(1);
+        }
+        self.next_capture.insert(captures.core, number);
+    }
+
     fn finish(self) -> Trace {
         let clock = self.clock.unwrap_or_else(|| Clock::new(0, None));
         Trace::new(clock, self.names, self.events, self.losses, self.damage)
+            .with_captures(self.captures, self.captures_lost)
     }
 }
 

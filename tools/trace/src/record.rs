@@ -10,6 +10,7 @@ pub mod source;
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
@@ -55,10 +56,38 @@ pub struct Options {
     pub classes: String,
     /// When a core's ring is full, the machine drops new records, not the oldest.
     pub stop_when_full: bool,
+    /// Frames of these ports are captured, instead of records.
+    pub captures: Vec<Capture>,
     /// It ends after so many seconds, and then takes what is left in the rings.
     pub seconds: Option<u64>,
     /// It ends as soon as there are so many records.
     pub records: Option<u64>,
+}
+
+/// A port whose frames are captured: `GUEST` or `GUEST=FILTER`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The guest.
+    pub guest: String,
+    /// The filter in the words of the machine. Empty: all frames of the guest's first network device.
+    pub filter: String,
+}
+
+impl FromStr for Capture {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (guest, filter) = text.split_once('=').unwrap_or((text, ""));
+        Ok(Self { guest: guest.to_owned(), filter: filter.to_owned() })
+    }
+}
+
+impl Capture {
+    /// The filter that ends the capture of the same port.
+    fn off(&self) -> String {
+        let device = self.filter.split(',').filter(|word| word.starts_with("net="));
+        device.chain(["off"]).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// Why a recording ended.
@@ -141,6 +170,7 @@ pub fn record(
         over: false,
         answer: None,
         next_id: 1,
+        captures: &options.captures,
     };
     let ended = session.run(options, stop);
     // What has arrived is kept, whatever comes now.
@@ -149,7 +179,7 @@ pub fn record(
         Ok(Ended::Records) => session.off(),
         Err(Error::Output(_)) => {
             // Nobody would take the trace. The answer is not waited for, because more of the trace may come before it.
-            let _ = session.send(&Ask::Off);
+            let _ = session.send_off();
             Ok(None)
         }
         Ok(Ended::Source) | Err(Error::Machine(_)) => Ok(session.to.is_some().then_some(false)),
@@ -180,7 +210,7 @@ fn pieces_of(mut from: Box<dyn Read + Send>) -> Receiver<io::Result<Vec<u8>>> {
 }
 
 /// A recording.
-struct Session<W, P> {
+struct Session<'c, W, P> {
     pieces: Receiver<io::Result<Vec<u8>>>,
     to: Option<Box<dyn Write + Send>>,
     out: W,
@@ -195,18 +225,26 @@ struct Session<W, P> {
     /// The answer to the last command: its `id`, and why it was refused.
     answer: Option<(u64, Result<(), String>)>,
     next_id: u64,
+    captures: &'c [Capture],
 }
 
-impl<W: Write, P: FnMut(&State)> Session<W, P> {
+impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
     fn run(&mut self, options: &Options, stop: &AtomicBool) -> Result<Ended, Error> {
         if self.to.is_some() {
             let on = Ask::On { classes: &options.classes, stop: options.stop_when_full };
-            for ask in [on, Ask::Save] {
-                match self.ask(&ask)? {
-                    Some(Ok(())) => {}
-                    Some(Err(sentence)) => return Err(Error::Machine(format!("the machine refuses: {sentence}"))),
-                    None => return Err(Error::Machine("no answer: is this COM2 of sidecore?".to_owned())),
-                }
+            let captures = &options.captures;
+            let mut asks: Vec<_> =
+                captures.iter().map(|Capture { guest, filter }| Ask::Capture { guest, filter }).collect();
+            asks.extend(if captures.is_empty() { vec![on, Ask::Save] } else { vec![Ask::Captures] });
+            for (done, ask) in asks.iter().enumerate() {
+                let refused = match self.ask(ask)? {
+                    Some(Ok(())) => continue,
+                    Some(Err(sentence)) => format!("the machine refuses: {sentence}"),
+                    None => "no answer: is this COM2 of sidecore?".to_owned(),
+                };
+                // A capture does not stay because another one is refused.
+                self.send_ends(captures.iter().take(done))?;
+                return Err(Error::Machine(refused));
             }
         }
         let until = options.seconds.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)));
@@ -231,7 +269,31 @@ impl<W: Write, P: FnMut(&State)> Session<W, P> {
         if self.to.is_none() {
             return Ok(None);
         }
-        Ok(Some(self.ask(&Ask::Off)?.is_some_and(|answer| answer.is_ok())))
+        if self.captures.is_empty() {
+            return Ok(Some(self.ask(&Ask::Off)?.is_some_and(|answer| answer.is_ok())));
+        }
+        let mut is_off = true;
+        for capture in self.captures {
+            let ask = Ask::Capture { guest: &capture.guest, filter: &capture.off() };
+            is_off &= self.ask(&ask)?.is_some_and(|answer| answer.is_ok());
+        }
+        Ok(Some(is_off))
+    }
+
+    /// Switches the trace off without waiting for an answer.
+    fn send_off(&mut self) -> Result<(), Error> {
+        if self.captures.is_empty() {
+            self.send(&Ask::Off)?;
+        }
+        self.send_ends(self.captures)
+    }
+
+    /// Ends these captures without waiting for an answer.
+    fn send_ends<'o>(&mut self, captures: impl IntoIterator<Item = &'o Capture>) -> Result<(), Error> {
+        for capture in captures {
+            self.send(&Ask::Capture { guest: &capture.guest, filter: &capture.off() })?;
+        }
+        Ok(())
     }
 
     /// Switches the trace off and takes what is still on its way.

@@ -34,6 +34,10 @@ pub struct Report {
     pub lost: u64,
     /// Records that are missing, by core.
     pub lost_by_core: BTreeMap<u32, u64>,
+    /// Captured frames that are there. `export` writes them.
+    pub captured: u64,
+    /// Captured frames that are missing.
+    pub captured_lost: u64,
     /// Bytes that were no sound part of a trace.
     pub damaged_bytes: u64,
     /// Exits by guest.
@@ -67,6 +71,8 @@ impl Report {
             records: trace.events.len() as u64,
             lost: trace.lost(),
             lost_by_core,
+            captured: trace.captures.len() as u64,
+            captured_lost: trace.captures_lost,
             damaged_bytes: trace.damage.bytes,
             guests: exits::of(trace),
             rips: rips.map(|most| rips::of(trace, resolver, most)),

@@ -62,7 +62,7 @@ fn exit_codes_are_those_of_the_help() {
         (4, "is no trace", &["report", &text]),
         (4, "it has: alpha", &["report", &trace, "--guest", "beta"]),
         (4, "no guest `beta`", &["report", &trace, "--symbols", "beta=x"]),
-        (4, "no captured headers", &["export", &trace, "--format", "pcapng", "-o", &out]),
+        (4, "no captured frames", &["export", &trace, "--format", "pcapng", "-o", &out]),
     ];
     for (code, sentence, arguments) in cases {
         let done = run(arguments);

@@ -24,6 +24,7 @@ fn classes_are_read_by_name_and_only_those_that_are_written() {
     let unwritten = (Classes::all() - Classes::WRITTEN).names().next().unwrap();
     assert!(classes(unwritten).is_err(), "{unwritten}");
     assert!(classes("exits,,visits").is_err());
+    assert!(classes("exits,captures").unwrap_err().contains("`capture`"));
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn the_line_of_all_classes_fits_a_terminal() {
     let text = shown(&TraceState { classes, ..TraceState::default() });
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let words: Vec<_> = text.split_whitespace().collect();
-    let sentence = "on: exits, entries, interrupts, turns, idle-turns, visits, life, histograms, drops; when a ring is \
+    let sentence = "on: exits, entries, interrupts, turns, idle-turns, visits, frames, life, histograms, drops; when a ring is \
                     full, the oldest records are dropped no core has a ring: `memory` of [trace] is 0K";
     assert_eq!(words.join(" "), sentence);
 }
@@ -62,7 +63,14 @@ fn the_table_fits_a_terminal_with_the_largest_numbers() {
         records: 99_999_999_999_999,
         lost: 99_999_999_999_999,
     };
-    let state = TraceState { cores: vec![core], saving: true, stop: true, id: None, classes: vec!["exits".into()] };
+    let state = TraceState {
+        cores: vec![core],
+        saving: true,
+        stop: true,
+        id: None,
+        classes: vec!["exits".into()],
+        captures: vec![],
+    };
     let text = shown(&state);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     assert!(text.contains("\n 255  xxxx"), "{text}");

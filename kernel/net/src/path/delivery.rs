@@ -2,6 +2,7 @@
 
 use engine::device::Device;
 use memory::GuestMemory;
+use virtio::counters::Counter;
 
 use crate::bridge::Bridge;
 use crate::cursor::Cursor;
@@ -22,16 +23,27 @@ impl Bridge {
         gathered
     }
 
-    /// Counts the result of delivering a frame of `len` bytes to port `to`.
-    pub(crate) fn count_delivery(&self, to: usize, len: u32, delivered: Result<(), Refused>) {
+    /// Counts the result of delivering a frame of `len` bytes to port `to`. `front`: its first bytes.
+    pub(crate) fn count_delivery(&self, to: usize, len: u32, front: &[u8], delivered: Result<(), Refused>) {
         let counters = self.counters(to);
         match delivered {
             Ok(()) => {
                 counters.frames.rx_packets.add(1);
                 counters.frames.rx_bytes.add(u64::from(len));
+                if self.is_watched() {
+                    self.show_out(to, len, front, None);
+                }
             }
-            Err(Some(cause)) => self.drop_frame(to, cause(counters), len),
+            Err(Some(cause)) => self.drop_at_receiver(to, cause(counters), len, front),
             Err(None) => {}
+        }
+    }
+
+    /// Counts a frame of `len` bytes for port `to` that was dropped there. `front`: its first bytes.
+    pub(crate) fn drop_at_receiver(&self, to: usize, cause: &Counter, len: u32, front: &[u8]) {
+        self.drop_frame(to, cause, len);
+        if self.is_watched() {
+            self.show_out(to, len, front, Some(cause));
         }
     }
 }

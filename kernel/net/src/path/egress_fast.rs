@@ -7,7 +7,7 @@
 //!   checked in that copy.
 //! - The rest of each frame stays in the guest's buffers. The request is held until the NIC has sent the frame.
 //! - These frames take the slow path: a frame that the NIC refuses, a frame with an offload request that the NIC cannot
-//!   do, and a frame that a rule looks at.
+//!   do, a frame that a rule looks at, and all frames while somebody captures frames.
 
 #![allow(unsafe_code, reason = "tells the NIC where a guest's frame lies")]
 
@@ -16,6 +16,8 @@ use heapless::Vec;
 use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece};
 use nic::{HEADER_ROOM, Nic, Segment};
+use trace::Classes;
+use trace::frames::Destination;
 use virtio::queue::Entries;
 
 use crate::addresses::Addresses;
@@ -28,6 +30,7 @@ use crate::policy::headers::{IPV6, has_ports};
 use crate::policy::vlan::{PLAIN, Tagging, Vlan};
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, MAX_PIECE, Uplink};
+use crate::watch;
 
 /// Bytes of a frame that are copied: enough for Ethernet, IPv4 and TCP headers without options, and for Ethernet and
 /// IPv6 headers.
@@ -105,6 +108,8 @@ impl Bridge {
         let unruled = policy.is_none_or(|policy| policy.checks_neighbours_only() && policy.leave.is_empty());
         let looked_at = policy.is_some_and(|policy| policy.parses(addresses.ether_type()));
         let qualifies = unruled
+            // The first bytes of these frames are not kept.
+            && !self.wants(Classes::CAPTURES)
             && uplink.allows_batches()
             && self.rules.between(port, port, PLAIN).check_source(source).stopped.is_none()
             && !source.is_multicast()
@@ -184,6 +189,9 @@ impl Bridge {
         if taken == 0 {
             return None;
         }
+        if self.is_watched() {
+            self.show_egress(port, frames.get(..taken).unwrap_or(&[]), now);
+        }
         self.switch.learn(addresses.source(), PLAIN, port, now);
         let bytes = frames.iter().take(taken).map(|&(_, bytes)| u64::from(bytes)).sum::<u64>();
         let payload = payload(bytes, taken);
@@ -191,6 +199,20 @@ impl Bridge {
         counters.frames.tx_bytes.add(payload);
         uplink.counters().tx_bytes.add(payload);
         Some(Served::new(taken as u32, bytes))
+    }
+}
+
+impl Bridge {
+    /// Shows a batch from a port that was handed to an uplink.
+    #[cold]
+    #[inline(never)]
+    fn show_egress(&self, from: usize, frames: &[(Offered<'_>, u32)], now: u64) {
+        let mut lengths = [0; BATCH];
+        for (length, (_, bytes)) in lengths.iter_mut().zip(frames) {
+            *length = bytes.saturating_sub(HEADER);
+        }
+        let lengths = lengths.get(..frames.len()).unwrap_or(&lengths);
+        self.show_steps(&watch::Batch { from, to: Some(Destination::Uplink), given: false, at: now, lengths });
     }
 }
 

@@ -28,6 +28,8 @@ use engine::schedule::{Portion, Served};
 use memory::copy::Copier;
 use memory::span::{LabeledPiece, Piece, Window};
 use nic::Nic;
+use trace::Classes;
+use trace::frames::Destination;
 use virtio::counters::Counter;
 use virtio::queue::{Batch, Entries, Peek, Purpose, RingDescriptor, Used};
 
@@ -41,11 +43,12 @@ use crate::flow_match::{FirstBuffer, Layout, with_layout};
 use crate::frame_head::{FrameHead, LONG};
 use crate::offload::{HEADER_BYTES, OffloadRequest, OffloadSupport};
 use crate::path::egress_fast::Sender;
+use crate::path::watched::BatchFate;
 use crate::port_rules::Stopped;
 use crate::receive_buffers::need;
 use crate::uplink::Uplink;
 use crate::uplink::held::Held;
-use crate::work;
+use crate::{watch, work};
 
 /// Largest batch, in frames, for which the small table of transfers is used. A frame that a client waits for often
 /// comes alone, and setting up the large table would delay it.
@@ -310,7 +313,7 @@ impl Bridge {
         let to = flow.to;
         if let Some(Stopped::Entering(refusal)) = flow.verdict.stopped {
             let (dropped, cause) = (transfers.get(..offered)?, refusal.entering(tx_counters));
-            self.show_drops(port, cause, dropped, &tails);
+            self.show_drops(flow, (port, port), cause, dropped, &tails, now);
             return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         self.switch.learn(flow.addresses.source(), flow.vlan, port, now);
@@ -321,7 +324,7 @@ impl Bridge {
         let rx_counters = self.counters(to);
         if let Some(Stopped::Leaving(refusal)) = flow.verdict.stopped {
             let (dropped, cause) = (transfers.get(..offered)?, refusal.leaving(rx_counters));
-            self.show_drops(to, cause, dropped, &tails);
+            self.show_drops(flow, (port, to), cause, dropped, &tails, now);
             return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         if self.max_frame(to) < max {
@@ -337,7 +340,7 @@ impl Bridge {
         // No receive buffer is held from an earlier call, so an empty queue means that the driver posted none.
         if posted.is_empty() {
             let (dropped, cause) = (transfers.get(..offered)?, &rx_counters.drops.rx_no_buffer);
-            self.show_drops(to, cause, dropped, &tails);
+            self.show_drops(flow, (port, to), cause, dropped, &tails, now);
             return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         let buffers = match &posted {
@@ -365,21 +368,83 @@ impl Bridge {
             bytes_counter.add(payload);
         }
         flow.count(delivered as u64, payload);
+        if self.is_watched() {
+            let fate = BatchFate::Given { to, dropped: None };
+            self.show_batch(flow, port, &fate, transfers.get(..delivered)?, &tails, now);
+        }
         if delivered == 0 {
             return none_served(offered);
         }
         Some(Served::new(delivered as u32, bytes))
     }
 
-    /// Shows frames of a batch that are dropped at a port, if somebody watches.
+    /// Shows frames of a batch from port `from` that are dropped at port `at`, if somebody watches.
     #[cold]
     #[inline(never)]
-    fn show_drops<'d>(&self, port: usize, cause: &Counter, transfers: &[Transfer<'d>], tails: &Tails<'d>) {
-        if self.drop_watcher.is_some() {
-            let mut tails = tails.iter();
-            for transfer in transfers {
-                self.show_drop(port, cause, transfer.bytes(&mut tails).saturating_sub(HEADER));
+    fn show_drops<'d>(
+        &self,
+        flow: &Flow,
+        (from, at): (usize, usize),
+        cause: &Counter,
+        transfers: &[Transfer<'d>],
+        tails: &Tails<'d>,
+        now: u64,
+    ) {
+        if self.watch.is_none() {
+            return;
+        }
+        let mut ends = tails.iter();
+        for transfer in transfers {
+            self.show_drop(at, cause, transfer.bytes(&mut ends).saturating_sub(HEADER));
+        }
+        if self.is_watched() {
+            let dropped = self.cause(at, cause);
+            let fate = if at == from { BatchFate::Refused(dropped) } else { BatchFate::Given { to: at, dropped } };
+            self.show_batch(flow, from, &fate, transfers, tails, now);
+        }
+    }
+
+    /// Shows the frames of a batch from port `from`.
+    #[cold]
+    #[inline(never)]
+    fn show_batch<'d>(
+        &self,
+        flow: &Flow,
+        from: usize,
+        fate: &BatchFate,
+        transfers: &[Transfer<'d>],
+        tails: &Tails<'d>,
+        now: u64,
+    ) {
+        if self.wants(Classes::FRAMES) {
+            let mut lengths = [0; BATCH];
+            let mut ends = tails.iter();
+            for (length, transfer) in lengths.iter_mut().zip(transfers) {
+                let frame = transfer.frame;
+                let bytes =
+                    if frame.label() & (SPLIT | SINGLE) == 0 { frame.piece().len() } else { transfer.bytes(&mut ends) };
+                // Each frame is longer than its header.
+                *length = bytes.wrapping_sub(HEADER);
             }
+            let lengths = lengths.get(..transfers.len()).unwrap_or(&lengths);
+            // There are fewer than 2^16 ports.
+            let (to, given) = match *fate {
+                BatchFate::Refused(_) => (None, false),
+                BatchFate::Given { to, dropped } => (Some(Destination::Port(to as u16)), dropped.is_none()),
+            };
+            self.show_steps(&watch::Batch { from, to, given, at: now, lengths });
+        }
+        if !self.wants(Classes::CAPTURES) {
+            return;
+        }
+        let (most, mut ends) = (with_layout!(flow.kind, F => F::READ), tails.iter());
+        for (number, transfer) in transfers.iter().enumerate() {
+            let bytes = transfer.bytes(&mut ends);
+            // No more than the first buffer has was read of a frame in two buffers.
+            let (len, mark) = (transfer.frame.piece().len(), transfer.frame.label());
+            let read =
+                if mark & SINGLE != 0 { LONG.min(len as usize) } else { most.min(len.saturating_sub(HEADER) as usize) };
+            self.show_in_batch(from, fate, number, read, bytes, now);
         }
     }
 

@@ -130,7 +130,8 @@ impl Bridge {
             if receiver.running() {
                 self.deliver_received(frame, receiver, to);
             } else {
-                self.drop_frame(to, &self.counters(to).drops.rx_not_running, frame.len());
+                let cause = &self.counters(to).drops.rx_not_running;
+                self.drop_at_receiver(to, cause, frame.len(), frame.front.frame());
             }
         }
     }
@@ -138,7 +139,7 @@ impl Bridge {
     /// Delivers a frame from the wire to port `to` without applying its rules, and counts the result.
     fn deliver_received(&mut self, frame: &mut IngressFrame<'_>, receiver: &mut Device, to: usize) {
         let delivered = self.check_size(frame.len(), to).and_then(|()| self.copy_received(frame, receiver));
-        self.count_delivery(to, frame.len(), delivered);
+        self.count_delivery(to, frame.len(), frame.front.frame(), delivered);
     }
 
     /// Writes a frame from the wire into the receiver's buffers.

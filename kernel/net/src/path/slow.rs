@@ -20,6 +20,7 @@ use crate::receive_buffers::{Buffers, Refused, complete, need, put};
 use crate::switch::Learned;
 use crate::uplink::held::Held;
 use crate::uplink::{EgressRoute, Uplink};
+use crate::watch::Step;
 use crate::work;
 
 impl Bridge {
@@ -73,7 +74,11 @@ impl Bridge {
             return None;
         }
         let destination = frame.front().destination();
-        let found = match self.forwarding(destination, vlan, Some(port), egress, now) {
+        let forwarding = self.forwarding(destination, vlan, Some(port), egress, now);
+        if self.is_watched() {
+            self.show_step(Step::Switched(forwarding.destination()), port, frame.len());
+        }
+        let found = match forwarding {
             Forwarding::Uplink => return egress,
             Forwarding::Nowhere => false,
             // If the receiver is known, a drop is counted there, whatever the cause.
@@ -178,7 +183,7 @@ impl Bridge {
         let len = |front: &Front| (front.frame().len() as u32).saturating_add(behind);
         if !receiver.running() {
             if !front.destination().is_multicast() {
-                self.drop_frame(to, &counters.drops.rx_not_running, len(front));
+                self.drop_at_receiver(to, &counters.drops.rx_not_running, len(front), front.frame());
             }
             return None;
         }
@@ -187,7 +192,7 @@ impl Bridge {
             front.retag(Tagging::Untagged, vlan);
             let len = len(front);
             if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
-                self.drop_frame(to, refusal.leaving(counters), len);
+                self.drop_at_receiver(to, refusal.leaving(counters), len, front.frame());
                 return Some((false, mirrors));
             }
         }
@@ -207,7 +212,8 @@ impl Bridge {
             if receiver.running() {
                 self.deliver(frame, (sender.memory(), port), receiver, to, queue);
             } else {
-                self.drop_frame(to, &self.counters(to).drops.rx_not_running, frame.len());
+                let cause = &self.counters(to).drops.rx_not_running;
+                self.drop_at_receiver(to, cause, frame.len(), frame.front().frame());
             }
         }
     }
@@ -242,7 +248,7 @@ impl Bridge {
             }
             Err(_) => self.add_work(work::REFUSED_COPY),
         }
-        self.count_delivery(to, frame.len(), delivered);
+        self.count_delivery(to, frame.len(), frame.front().frame(), delivered);
     }
 
     /// Writes a frame into the receiver's buffers as it is.

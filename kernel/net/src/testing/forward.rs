@@ -12,6 +12,9 @@ use engine::pair::{Half, Pair};
 use engine::schedule::{Chosen, Fine, Limits};
 use engine::testing::Absent;
 use engine::testing::Recorder;
+use trace::Classes;
+use trace::frames::{Destination, Fate, write_batch};
+use trace::ring::{Ring, Slot};
 use virtio::config::MAX_QUEUES;
 
 use super::guest::{Guest, SPLIT};
@@ -26,6 +29,7 @@ use crate::policy::stage::{Action, Rule, Stage};
 use crate::policy::vlan::Membership;
 use crate::port::Port;
 use crate::ports::MAX_PORTS;
+use crate::watch::{Batch, FrameWatcher, Seen, Step, Watch};
 
 /// The engine that is measured. As in the product, each call to a back-end goes through the multiplexer.
 type Switch = Engine<Pair<Net, Absent>, Chosen, &'static Recorder>;
@@ -50,6 +54,29 @@ pub struct Load {
     pub idle: bool,
     /// Each frame is a batch by itself, and ends its turn.
     pub lone: bool,
+    /// The class `frames` is on: each frame leaves three records.
+    pub traced: bool,
+}
+
+/// Writes the records of frames, as the product does.
+struct Tracer {
+    ring: Ring<Vec<Slot>>,
+}
+
+impl FrameWatcher for Tracer {
+    fn dropped(&self, _: usize, _: u8, _: u32) {}
+
+    fn seen(&self, _: &Seen<'_>) {}
+
+    fn step(&self, _: Step, _: usize, _: u32) {
+        panic!("all of these frames are on the fast path");
+    }
+
+    fn batch(&self, batch: &Batch<'_>) {
+        let port = |slot| trace::frames::Port { slot, guest: slot as u8 };
+        let Some(Destination::Port(to)) = batch.to else { panic!("all of these frames arrive") };
+        write_batch(&self.ring, port(batch.from as u16), Fate::Given(port(to)), (batch.at, batch.at), batch.lengths);
+    }
 }
 
 /// The engine's work for one batch.
@@ -103,7 +130,14 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
     let control: &Control<Config> = Box::leak(Box::default());
     let interrupts: &Recorder = Box::leak(Box::default());
     let limits = Limits { requests: 256, bytes: 256 << 10, quantum: 1 << 40, least: 16, stall: 1 << 40 };
-    let net = Net::new(1, 1 << 40);
+    let mut net = Net::new(1, 1 << 40);
+    let ring = Ring::new((0..4096).map(|_| Slot::new()).collect()).expect("it is a power of two");
+    let tracer: &Tracer = Box::leak(Box::new(Tracer { ring }));
+    if load.traced {
+        let on: &trace::Switch = Box::leak(Box::default());
+        on.set(Classes::FRAMES);
+        net.watch(Watch { watcher: tracer, on });
+    }
     let mut engine =
         Box::new(Engine::new(control, Pair::new(net, Absent), Chosen::Fine(Fine::new(limits)), interrupts));
     let guest = |number| Guest::with_rules(number, features, 256, 1500, policy(number));
@@ -139,6 +173,8 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
             b.post(1, &[2048]);
         }
     }
+    let records = if load.traced { 3 * FRAMES as u64 } else { 0 };
+    assert_eq!(tracer.ring.written(), records, "each frame has its records");
     let policy = a.port.policy;
     let seen = policy.map_or(0, |policy| policy.enter.stages().iter().map(|stage| stage.frames.get()).sum());
     assert_eq!(seen, if load.rules { FRAMES as u64 } else { 0 }, "the stage has seen every frame");

@@ -12,12 +12,15 @@ use std::sync::Mutex;
 use proptest::prelude::*;
 
 use super::{ALL, PACKED, PLAIN};
-use crate::drops::DropWatcher;
 use crate::features::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY};
 use crate::tests::support::Bench;
+use crate::watch::{Batch, FrameWatcher, Seen as SeenFrame, Step as FrameStep, Watch};
 use frames::What;
 use rules::Rules;
+use trace::capture::Way;
+use trace::frames::Destination;
+use trace::{Classes, Switch};
 use virtio::fault::Fault;
 
 const GUESTS: usize = 3;
@@ -136,13 +139,74 @@ struct World {
     watched: &'static Watched,
 }
 
-/// Drops that were shown: port, cause and bytes of each.
+/// Drops that were shown, with port, cause and bytes of each, and frames that were shown.
 #[derive(Default)]
-struct Watched(Mutex<Vec<(usize, u8, u32)>>);
+struct Watched {
+    drops: Mutex<Vec<(usize, u8, u32)>>,
+    frames: Mutex<Vec<Shown>>,
+    /// Steps of frames: the port, the step, and the bytes of the frame.
+    steps: Mutex<Vec<(usize, Made, u32)>>,
+}
 
-impl DropWatcher for Watched {
+/// A step of a frame that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Made {
+    Taken,
+    /// With the number of the destination.
+    Switched(u64),
+    Given,
+}
+
+/// A frame that was shown.
+#[derive(Clone, Debug)]
+struct Shown {
+    port: usize,
+    way: Way,
+    len: u32,
+    dropped: Option<u8>,
+    bytes: Vec<u8>,
+}
+
+impl PartialEq for Shown {
+    /// The paths do not keep the same number of bytes.
+    fn eq(&self, other: &Self) -> bool {
+        let fields = |frame: &Self| (frame.port, frame.way, frame.len, frame.dropped);
+        fields(self) == fields(other) && self.bytes.iter().zip(&other.bytes).all(|(a, b)| a == b)
+    }
+}
+
+impl FrameWatcher for Watched {
     fn dropped(&self, port: usize, cause: u8, bytes: u32) {
-        self.0.lock().unwrap().push((port, cause, bytes));
+        self.drops.lock().unwrap().push((port, cause, bytes));
+    }
+
+    fn seen(&self, &SeenFrame { port, way, at, len, bytes, dropped }: &SeenFrame<'_>) {
+        assert_eq!(at.is_some(), way == Way::In, "a frame that was sent has the time at which it was taken");
+        assert!(bytes.len() <= len as usize, "{} bytes of a frame of {len}", bytes.len());
+        assert!(bytes.len() >= 14 || dropped.is_some(), "{} bytes of a frame that was checked", bytes.len());
+        self.frames.lock().unwrap().push(Shown { port, way, len, dropped, bytes: bytes.to_vec() });
+    }
+
+    fn step(&self, step: FrameStep, port: usize, len: u32) {
+        let made = match step {
+            FrameStep::Taken(_) => Made::Taken,
+            FrameStep::Switched(to) => Made::Switched(to.to_b()),
+            FrameStep::Given => Made::Given,
+        };
+        self.steps.lock().unwrap().push((port, made, len));
+    }
+
+    fn batch(&self, &Batch { from, to, given, lengths, .. }: &Batch<'_>) {
+        let mut steps = self.steps.lock().unwrap();
+        for &len in lengths {
+            steps.push((from, Made::Taken, len));
+            if let Some(to) = to {
+                steps.push((from, Made::Switched(to.to_b()), len));
+            }
+            if let (true, Some(Destination::Port(to))) = (given, to) {
+                steps.push((to.into(), Made::Given, len));
+            }
+        }
     }
 }
 
@@ -160,7 +224,9 @@ impl World {
             bench.engine.backend_mut().disable_fast_path();
         }
         let watched: &Watched = Box::leak(Box::default());
-        bench.engine.backend_mut().watch_drops(watched);
+        let on: &Switch = Box::leak(Box::default());
+        on.set(Classes::CAPTURES | Classes::FRAMES);
+        bench.engine.backend_mut().watch(Watch { watcher: watched, on });
         Self { bench, guests, wild: [false; GUESTS], arrived: 0, watched }
     }
 
@@ -253,7 +319,7 @@ impl World {
     /// The drops at a port that were shown: cause and bytes of each, in the order of these. They are as many as the counters
     /// have.
     fn drops(&self, port: usize) -> Vec<(u8, u32)> {
-        let watched = self.watched.0.lock().unwrap();
+        let watched = self.watched.drops.lock().unwrap();
         let own = watched.iter().filter(|&&(at, ..)| at == port);
         let mut drops: Vec<_> = own.map(|&(_, cause, bytes)| (cause, bytes)).collect();
         drops.sort_unstable();
@@ -262,6 +328,34 @@ impl World {
             assert_eq!(shown as u64, count, "{name} at port {port}");
         }
         drops
+    }
+
+    /// The frames at a port that were shown, those that its guest sent and those for it. They are as many as the counters
+    /// have.
+    fn frames(&self, port: usize) -> [Vec<Shown>; 2] {
+        let all = self.watched.frames.lock().unwrap();
+        let shown = [Way::In, Way::Out]
+            .map(|way| all.iter().filter(|frame| frame.port == port && frame.way == way).cloned().collect::<Vec<_>>());
+        let counters = &self.guests[port].counters().frames;
+        assert_eq!(shown[0].len() as u64, counters.tx_packets.get(), "frames from port {port}");
+        let arrived = shown[1].iter().filter(|frame| frame.dropped.is_none());
+        let (count, bytes) = arrived.fold((0, 0), |(count, bytes), frame| (count + 1, bytes + u64::from(frame.len)));
+        assert_eq!((count, bytes), (counters.rx_packets.get(), counters.rx_bytes.get()), "frames to port {port}");
+        let dropped = shown.iter().flatten().filter(|frame| frame.dropped.is_some()).count();
+        assert_eq!(dropped, self.drops(port).len(), "frames dropped at port {port}");
+        shown
+    }
+
+    /// The steps that frames made at a port, in the order of these. They are as many as the counters have.
+    fn steps(&self, port: usize) -> Vec<(Made, u32)> {
+        let all = self.watched.steps.lock().unwrap();
+        let mut steps: Vec<_> = all.iter().filter(|&&(at, ..)| at == port).map(|&(_, made, len)| (made, len)).collect();
+        steps.sort_unstable();
+        let count = |wanted: Made| steps.iter().filter(|(made, _)| *made == wanted).count() as u64;
+        let counters = &self.guests[port].counters().frames;
+        assert_eq!(count(Made::Taken), counters.tx_packets.get(), "frames taken from port {port}");
+        assert_eq!(count(Made::Given), counters.rx_packets.get(), "frames given to port {port}");
+        steps
     }
 
     /// All that shows of a guest: counters of its port, its faults, counters of its stages, and its memory.
@@ -310,6 +404,8 @@ fn alike(
     prop_assert_eq!(fast.arrived, general.arrived);
     for guest in 0..GUESTS {
         prop_assert_eq!(fast.drops(guest), general.drops(guest), "drops at port {}", guest);
+        prop_assert_eq!(fast.frames(guest), general.frames(guest), "frames at port {}", guest);
+        prop_assert_eq!(fast.steps(guest), general.steps(guest), "steps at port {}", guest);
         let (fast, general) = (fast.seen(guest), general.seen(guest));
         prop_assert_eq!(fast.0, general.0, "counters of guest {}", guest);
         prop_assert_eq!(fast.1, general.1, "faults of guest {}", guest);

@@ -3,11 +3,12 @@
 use core::str;
 
 use super::{
-    BLOCK_BYTES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, NOTHING, Table,
-    VERSION, check,
+    BLOCK_BYTES, CAPTURES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, NOTHING,
+    Table, VERSION, check,
 };
-use crate::Record;
+use crate::capture::HEAD_BYTES;
 use crate::record::RECORD_BYTES;
+use crate::{Captured, Record};
 
 /// The next part of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Block<'a> {
     Header(Header<'a>),
     /// Records of a core.
     Chunk(Chunk<'a>),
+    /// Captured frames of a core.
+    Captures(Captures<'a>),
     /// A block that this version does not know, or a header of another version.
     Unknown {
         /// What it is.
@@ -68,6 +71,19 @@ pub struct Chunk<'a> {
     /// Records of this core lost since its chunk before.
     pub lost: u64,
     records: &'a [u8],
+}
+
+/// Captured frames of one core that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captures<'a> {
+    /// The core.
+    pub core: u32,
+    /// Number of the first frame, or of the next one if there is none.
+    pub first: u64,
+    /// Captured frames of this core lost since its captures before.
+    pub lost: u64,
+    count: usize,
+    frames: &'a [u8],
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -129,6 +145,36 @@ impl<'a> Chunk<'a> {
     }
 }
 
+impl<'a> Captures<'a> {
+    fn new(content: &'a [u8]) -> Option<Self> {
+        let (core, count) = (u32_at(content, 0)?, usize::try_from(u32_at(content, 4)?).ok()?);
+        let (first, lost) = (u64_at(content, 8)?, u64_at(content, 16)?);
+        let frames = content.get(CHUNK_BYTES..)?;
+        if count > frames.len() / HEAD_BYTES {
+            return None;
+        }
+        let captures = Self { core, first, lost, count, frames };
+        let bytes = captures.frames().map(|frame| frame.stored()).sum::<usize>();
+        (captures.frames().count() == count && bytes == frames.len()).then_some(captures)
+    }
+
+    /// Its frames, in the order in which the core wrote them.
+    pub fn frames(&self) -> impl Iterator<Item = Captured> + Clone + use<'a> {
+        let mut rest = self.frames;
+        core::iter::from_fn(move || {
+            let (frame, len) = Captured::read(rest)?;
+            rest = rest.get(len..)?;
+            Some(frame)
+        })
+    }
+
+    /// Number of its frames.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+}
+
 /// Reads what is at the beginning of these bytes.
 #[must_use]
 pub fn step(bytes: &[u8]) -> Step<'_> {
@@ -163,6 +209,7 @@ fn whole(bytes: &[u8]) -> Option<Step<'_>> {
     let block = match what {
         HEADER => Header::new(content).map_or(unknown, Block::Header),
         CHUNK => Chunk::new(content).map_or(unknown, Block::Chunk),
+        CAPTURES => Captures::new(content).map_or(unknown, Block::Captures),
         _ => unknown,
     };
     Some(Step::Block(block, BLOCK_BYTES.saturating_add(len)))

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::capture::{WORDS, Way};
 use crate::ring::{Cursor, Ring, Slot};
-use crate::{Kind, Record};
+use crate::{Captured, Kind, Record};
 
 const CLOCK: Clock = Clock { tsc_khz: 2_100_000, wall: 1_700_000_000, tsc: 42 };
 
@@ -153,7 +154,7 @@ fn a_trace_that_comes_byte_by_byte_is_read_once_each_block_is_there() {
 
 #[test]
 fn what_a_ring_has_becomes_chunks_with_its_losses() {
-    let ring = Ring::new((0..8).map(|_| Slot::new()).collect::<Vec<_>>()).unwrap();
+    let ring = Ring::new((0..8).map(|_| Slot::new()).collect::<Vec<Slot>>()).unwrap();
     let (mut cursor, mut trace) = (Cursor::new(), Vec::new());
     let mut buffer = [0; BLOCK_BYTES + CHUNK_BYTES + 4 * 32];
     assert_eq!(collect(&ring, &mut cursor, 9, &mut buffer), None, "nothing is nothing");
@@ -166,6 +167,58 @@ fn what_a_ring_has_becomes_chunks_with_its_losses() {
     assert_eq!(collect(&ring, &mut cursor, 9, &mut [0; 71]), None, "no room for a record: nothing is taken");
     trace.extend_from_slice(collect(&ring, &mut cursor, 9, &mut buffer).unwrap());
     assert_eq!(chunks(&trace), [(9, 13, 13, 4), (9, 17, 0, 3), (9, 20, 0, 1)]);
+}
+
+fn captured(number: u64, len: usize) -> Captured {
+    let mut frame = Captured::new(number, 3, Way::Out, 1514).with_bytes(&vec![number as u8; len]);
+    frame.number = number;
+    frame
+}
+
+fn captures(core: u32, frames: &[Captured]) -> Vec<u8> {
+    let mut buffer = [0; 8192];
+    let mut writer = CapturesWriter::new(&mut buffer, core, 4, 7).unwrap();
+    frames.iter().for_each(|frame| writer.push(frame).unwrap());
+    writer.finish().to_vec()
+}
+
+#[test]
+fn captures_come_back_with_as_many_bytes_of_each_frame_as_were_kept() {
+    let frames = [captured(1, 60), captured(2, 128), captured(3, 0), captured(4, 65)];
+    let bytes = captures(9, &frames);
+    assert_eq!(bytes.len(), BLOCK_BYTES + CHUNK_BYTES + 4 * 32 + 64 + 128 + 72);
+    let Step::Block(Block::Captures(found), len) = step(&bytes) else { panic!("no captures") };
+    assert_eq!((len, found.core, found.first, found.lost, found.count()), (bytes.len(), 9, 4, 7, 4));
+    assert!(found.frames().eq(frames));
+}
+
+#[test]
+fn captures_whose_count_or_length_is_wrong_are_none() {
+    let good = captures(9, &[captured(1, 60), captured(2, 60)]);
+    // The count, and the number of bytes of the first frame.
+    for (at, value) in [(BLOCK_BYTES + 4, 1), (BLOCK_BYTES + 4, 3), (BLOCK_BYTES + 7, 1), (BLOCK_BYTES + 24 + 21, 68)] {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        let sum = check(&bytes[4..12], &bytes[BLOCK_BYTES..]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert!(matches!(step(&bytes), Step::Block(Block::Unknown { what: CAPTURES, .. }, _)), "byte {at}");
+    }
+}
+
+#[test]
+fn what_a_ring_of_captured_frames_has_becomes_captures_with_its_losses() {
+    let ring = Ring::new((0..8).map(|_| Slot::new()).collect::<Vec<Slot<WORDS>>>()).unwrap();
+    let (mut cursor, mut found) = (Cursor::new(), Vec::new());
+    // There is room for two frames, whatever they have.
+    let mut buffer = [0; BLOCK_BYTES + CHUNK_BYTES + 2 * 160 + 100];
+    assert_eq!(collect_captures(&ring, &mut cursor, 9, &mut buffer), None, "nothing is nothing");
+    (0..20).for_each(|number| ring.write_words(captured(number, 60).to_words()));
+    while let Some(block) = collect_captures(&ring, &mut cursor, 9, &mut buffer) {
+        let Step::Block(Block::Captures(block), _) = step(block) else { panic!("no captures") };
+        let numbers: Vec<_> = block.frames().map(|frame| frame.number).collect();
+        found.push((block.first, block.lost, numbers));
+    }
+    assert_eq!(found, [(13, 13, vec![13, 14, 15]), (16, 0, vec![16, 17, 18]), (19, 0, vec![19])]);
 }
 
 proptest! {

@@ -3,11 +3,13 @@
 use core::ops::Deref;
 
 use super::{
-    BLOCK_BYTES, CHUNK, CHUNK_BYTES, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, Table, VERSION, check,
+    BLOCK_BYTES, CAPTURES, CHUNK, CHUNK_BYTES, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, Table, VERSION,
+    check,
 };
-use crate::Record;
+use crate::capture::{HEAD_BYTES, MOST_BYTES, WORDS};
 use crate::record::RECORD_BYTES;
 use crate::ring::{Cursor, Ring, Slot};
+use crate::{Captured, Record};
 
 /// The buffer has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +161,76 @@ impl<'a> ChunkWriter<'a> {
         self.writer.put(BLOCK_BYTES.saturating_add(4), &self.count.to_le_bytes());
         self.writer.finish(CHUNK)
     }
+}
+
+/// Captures that are being written.
+pub struct CapturesWriter<'a> {
+    writer: Writer<'a>,
+    count: u32,
+}
+
+impl<'a> CapturesWriter<'a> {
+    /// Begins captures of a core in this buffer. `first`: number of its first frame. `lost`: captured frames of that core
+    /// lost since its captures before.
+    ///
+    /// # Errors
+    /// The buffer is too small even without frames.
+    pub fn new(buffer: &'a mut [u8], core: u32, first: u64, lost: u64) -> Result<Self, Full> {
+        let ChunkWriter { writer, count } = ChunkWriter::new(buffer, core, first, lost)?;
+        Ok(Self { writer, count })
+    }
+
+    /// Whether there is room for a frame, however much of it was kept.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.writer.room() >= HEAD_BYTES + MOST_BYTES
+    }
+
+    /// Number of its frames.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds the next frame of the core.
+    ///
+    /// # Errors
+    /// The buffer is full.
+    pub fn push(&mut self, frame: &Captured) -> Result<(), Full> {
+        let bytes = frame.to_bytes();
+        self.writer.push(&[bytes.get(..frame.stored()).ok_or(Full)?])?;
+        self.count = self.count.saturating_add(1);
+        Ok(())
+    }
+
+    /// Returns the whole block.
+    #[must_use]
+    pub fn finish(mut self) -> &'a [u8] {
+        self.writer.put(BLOCK_BYTES.saturating_add(4), &self.count.to_le_bytes());
+        self.writer.finish(CAPTURES)
+    }
+}
+
+/// Makes captures of what the reader has not taken of a core's ring of captured frames, as [`collect`] does for records.
+pub fn collect_captures<'a, S: Deref<Target = [Slot<WORDS>]>>(
+    ring: &Ring<S, WORDS>,
+    cursor: &mut Cursor,
+    core: u32,
+    buffer: &'a mut [u8],
+) -> Option<&'a [u8]> {
+    if buffer.len() < BLOCK_BYTES + CHUNK_BYTES + HEAD_BYTES + MOST_BYTES {
+        return None;
+    }
+    let lost = cursor.skip_lost(ring);
+    let mut captures = CapturesWriter::new(buffer, core, cursor.position(), lost).ok()?;
+    while captures.has_room()
+        && let Some(words) = cursor.read_words(ring)
+    {
+        // There is room.
+        let _ = captures.push(&Captured::from_words(&words));
+    }
+    cursor.give_back(ring);
+    (captures.count() > 0 || lost > 0).then(|| captures.finish())
 }
 
 /// Makes a chunk of what the reader has not taken of a core's ring, as many records as the buffer has room for. Returns

@@ -3,11 +3,11 @@
 use std::fmt::{self, Write};
 
 use control::{
-    Action, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Durations, Engine, Entropy,
-    Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader, NoMemory, Note,
-    Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry, ReportKind, Request,
-    Sender, Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink, VcpuCounters, View,
-    Virtualization, Watched, Way, table,
+    Action, Audit, Block, Caller, CapturedPort, Channel, Command, Console, ConsolePort, Count, Counters, Durations,
+    Engine, Entropy, Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader,
+    NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry,
+    ReportKind, Request, Sender, Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink,
+    VcpuCounters, View, Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -230,7 +230,15 @@ fn guests() -> Vec<GuestSummary> {
 
 fn trace_state() -> TraceState {
     let core = TracedCore { core: 2, user: "alpha".into(), capacity: 8191, records: 10_000, lost: 1_809 };
-    TraceState { id: Some(1), classes: vec!["exits".into()], stop: false, saving: true, cores: vec![core] }
+    let captured = CapturedPort { guest: "a".into(), filter: "in,bytes=64".into(), frames: 5 };
+    TraceState {
+        id: Some(1),
+        classes: vec!["exits".into()],
+        stop: false,
+        saving: true,
+        cores: vec![core],
+        captures: vec![captured],
+    }
 }
 
 fn latency() -> Latency {

@@ -37,7 +37,8 @@ fn hypervisor(
             return vec![Event::refused(id, "no".into()).to_line().unwrap()];
         }
         if *step == TraceStep::Show {
-            let state = TraceState { id, classes: vec![], stop: false, saving: is_saving, cores: vec![] };
+            let state =
+                TraceState { id, classes: vec![], stop: false, saving: is_saving, cores: vec![], captures: vec![] };
             return vec![Event::TraceState(state).to_line().unwrap()];
         }
         let mut lines = vec![Event::done(id).to_line().unwrap()];

@@ -23,15 +23,29 @@ pub enum Ask<'a> {
     Save,
     /// Cores write nothing more.
     Off,
+    /// The frames of a guest's port are captured, or not any more.
+    Capture {
+        /// The guest.
+        guest: &'a str,
+        /// The filter in the words of the machine. `off` ends the capture.
+        filter: &'a str,
+    },
+    /// The machine sends captured frames, until no port is captured and everything is sent.
+    Captures,
 }
 
 /// A command as it is written.
 #[derive(Serialize)]
 struct Wire<'a> {
     command: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
     step: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     classes: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    guest: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    filter: &'a str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     stop: bool,
     id: u64,
@@ -41,13 +55,16 @@ impl Ask<'_> {
     /// The command as a line of COM2, without its end. `id`: the answer will have it.
     #[must_use]
     pub fn to_line(&self, id: u64) -> String {
-        let (step, classes, stop) = match *self {
-            Self::On { classes, stop } => ("on", classes, stop),
-            Self::Save => ("save", "", false),
-            Self::Off => ("off", "", false),
+        let nothing = Wire { command: "trace", step: "", classes: "", guest: "", filter: "", stop: false, id };
+        let wire = match *self {
+            Self::On { classes, stop } => Wire { step: "on", classes, stop, ..nothing },
+            Self::Save => Wire { step: "save", ..nothing },
+            Self::Off => Wire { step: "off", ..nothing },
+            Self::Capture { guest, filter } => Wire { command: "capture", guest, filter, ..nothing },
+            Self::Captures => Wire { command: "captures", ..nothing },
         };
         // Texts and numbers always serialise.
-        serde_json::to_string(&Wire { command: "trace", step, classes, stop, id }).unwrap_or_default()
+        serde_json::to_string(&wire).unwrap_or_default()
     }
 }
 
@@ -118,6 +135,9 @@ mod tests {
         assert_eq!(read_there(on), expected(control::TraceStep::On, true, "exits,visits"));
         assert_eq!(read_there(Ask::Save), expected(control::TraceStep::Save, false, ""));
         assert_eq!(read_there(Ask::Off), expected(control::TraceStep::Off, false, ""));
+        let capture = control::Command::Capture { guest: "a".into(), filter: "in,net=1".into() };
+        assert_eq!(read_there(Ask::Capture { guest: "a", filter: "in,net=1" }), Ok((Some(7), capture)));
+        assert_eq!(read_there(Ask::Captures), Ok((Some(7), control::Command::Captures)));
         let said = |event: control::Event| read(event.to_line().unwrap().trim_end().as_bytes());
         assert_eq!(said(control::Event::done(Some(7))), Said::Answer(7, Ok(())));
         assert_eq!(said(control::Event::refused(Some(7), "x".into())), Said::Answer(7, Err("x".to_owned())));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use trace::stream::{self, Block, Step};
 
+use crate::read::missing;
+
 /// Counts blocks that are complete. It keeps at most one block's bytes.
 #[derive(Debug, Default)]
 pub struct Counter {
@@ -11,6 +13,8 @@ pub struct Counter {
     begun: Vec<u8>,
     /// Number of each core's next record.
     next: BTreeMap<u32, u64>,
+    /// Number of each core's next captured frame.
+    next_capture: BTreeMap<u32, u64>,
     records: u64,
     lost: u64,
 }
@@ -27,14 +31,19 @@ impl Counter {
             }
             let len = match stream::step(rest) {
                 Step::Block(Block::Chunk(chunk), len) => {
-                    let lost = match self.next.get(&chunk.core) {
-                        Some(&next) if chunk.first >= next => chunk.first.saturating_sub(next),
-                        _ => chunk.lost,
-                    };
+                    let missing = missing(self.next.get(&chunk.core), chunk.first, chunk.lost);
                     let count = chunk.count() as u64;
-                    self.records = self.records.saturating_add(count);
-                    self.lost = self.lost.saturating_add(lost);
                     self.next.insert(chunk.core, chunk.first.saturating_add(count));
+                    self.records = self.records.saturating_add(count);
+                    self.lost = self.lost.saturating_add(missing);
+                    len
+                }
+                Step::Block(Block::Captures(captures), len) => {
+                    let missing = missing(self.next_capture.get(&captures.core), captures.first, captures.lost);
+                    let count = captures.count() as u64;
+                    self.next_capture.insert(captures.core, captures.first.saturating_add(count));
+                    self.records = self.records.saturating_add(count);
+                    self.lost = self.lost.saturating_add(missing);
                     len
                 }
                 Step::Block(_, len) | Step::Damaged(len) => len,
@@ -45,13 +54,13 @@ impl Counter {
         self.begun.drain(..used.min(self.begun.len()));
     }
 
-    /// Records that have arrived.
+    /// Records and captured frames that have arrived.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Records that are missing: lost by the machine or on the way.
+    /// Records and captured frames that are missing: lost by the machine or on the way.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -60,8 +69,9 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
-    use trace::stream::{BLOCK_BYTES, ChunkWriter, MAX_CONTENT};
-    use trace::{Kind, Record};
+    use trace::capture::Way;
+    use trace::stream::{BLOCK_BYTES, CapturesWriter, ChunkWriter, MAX_CONTENT};
+    use trace::{Captured, Kind, Record};
 
     use super::*;
 
@@ -87,6 +97,22 @@ mod tests {
             );
             assert_eq!((counter.records(), counter.lost()), (6, 6));
         }
+    }
+
+    #[test]
+    fn captured_frames_count_as_records_with_numbers_of_their_own() {
+        let captures = |core, first, lost| {
+            let mut buffer = [0; 4096];
+            let mut writer = CapturesWriter::new(&mut buffer, core, first, lost).unwrap();
+            writer.push(&Captured::new(1, 2, Way::In, 60)).unwrap();
+            writer.finish().to_vec()
+        };
+        let all = [chunk(1, 4, 4, 3), captures(1, 9, 9), captures(1, 12, 0), chunk(1, 7, 0, 1)].concat();
+        let mut counter = Counter::default();
+        counter.take(&all);
+        assert_eq!((counter.records(), counter.lost()), (6, 4 + 9 + 2));
+        let read = crate::read::bytes_of(&all).unwrap();
+        assert_eq!((read.captures.len(), read.captures_lost, read.lost()), (2, 11, 4));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn machine(
         to.write_all(b"nsole\",\"line\":\"half a line\"}\r\n").unwrap();
         for line in BufReader::new(theirs).lines().map_while(Result::ok).filter(|line| !line.is_empty()) {
             let command: serde_json::Value = serde_json::from_str(&line).unwrap();
-            let step = command["step"].as_str().unwrap().to_owned();
+            let step = command["step"].as_str().or(command["command"].as_str()).unwrap().to_owned();
             let said = answer(&step, command["id"].as_u64().unwrap(), &line);
             commands.push(step);
             if to.write_all(said.as_bytes()).is_err() {
@@ -101,6 +101,46 @@ fn what_the_machine_sends_until_its_end_is_in_the_file() {
     assert_eq!((done.state.records, done.state.lost, done.state.broken), (5, 0, 0));
     assert_eq!(out, [chunk(0, 3), chunk(3, 2)].concat());
     assert_eq!(played.join().unwrap(), ["on", "save", "off"]);
+}
+
+#[test]
+fn ports_are_captured_until_each_of_their_captures_is_ended() {
+    let (mut captured, filters) = (Vec::new(), Arc::new(std::sync::Mutex::new(Vec::new())));
+    let asked = Arc::clone(&filters);
+    let (connection, played) = machine(move |step, id, line| match step {
+        "capture" => {
+            let command: serde_json::Value = serde_json::from_str(line).unwrap();
+            let filter = command["filter"].as_str().unwrap_or_default().to_owned();
+            captured.push(filter.clone());
+            asked.lock().unwrap().push((command["guest"].as_str().unwrap().to_owned(), filter));
+            // The last of them ends the trace.
+            let end = if captured.len() == 4 { trace_event(b"", true) } else { String::new() };
+            ok(id) + &end
+        }
+        _ => ok(id),
+    });
+    let captures = ["a=in,mac=52:54:00:00:00:01,net=1", "b"].map(|text| text.parse().unwrap()).to_vec();
+    let options = Options { captures, seconds: Some(0), ..Options::default() };
+    let done = running(&AtomicBool::new(false), &options, connection).0.unwrap();
+    assert_eq!(done.off, Some(true));
+    assert_eq!(played.join().unwrap(), ["capture", "capture", "captures", "capture", "capture"]);
+    let wanted = [("a", "in,mac=52:54:00:00:00:01,net=1"), ("b", ""), ("a", "net=1,off"), ("b", "off")];
+    assert_eq!(*filters.lock().unwrap(), wanted.map(|(guest, filter)| (guest.to_owned(), filter.to_owned())));
+}
+
+#[test]
+fn a_capture_does_not_stay_when_another_one_is_refused() {
+    let (connection, played) = machine(|_, id, line| {
+        if line.contains(r#""guest":"b""#) {
+            return format!("{{\"event\":\"reply\",\"id\":{id},\"ok\":false,\"error\":\"no guest `b`\"}}\r\n");
+        }
+        ok(id)
+    });
+    let captures = ["a", "b"].map(|text| text.parse().unwrap()).to_vec();
+    let options = Options { captures, ..Options::default() };
+    let done = running(&AtomicBool::new(false), &options, connection).0;
+    assert!(matches!(done, Err(Error::Machine(ref sentence)) if sentence.contains("no guest `b`")), "{done:?}");
+    assert_eq!(played.join().unwrap(), ["capture"; 3], "both, and the end of the first");
 }
 
 #[test]

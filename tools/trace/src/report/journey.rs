@@ -6,7 +6,7 @@
 //! | `completion to signal` | requests published, guest told | interrupt or kick sent to a vCPU's core | engine, guest: the next one |
 //! | `kick to injection` | kick sent to a vCPU's core | an interrupt injected | guest, vCPU: the next one |
 //! | `frame in to switched` | frame taken | destination chosen | engine, slot, length: in their order |
-//! | `frame switched to out` | destination chosen | frame given to a port | engine, slot, length: in their order |
+//! | `frame switched to out` | destination chosen | frame given to a port | engine, slot of that port, length: in their order |
 //! | `disk` | request submitted | request completed | engine, slot, queue, number |
 //!
 //! A begin that comes before the end of the one before it takes its place. A kick may have another cause than a completion.
@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use trace::Kind;
+use trace::frames::Destination;
 use trace::record::{INTERRUPT, NOTIFIED};
 
 use super::row::Row;
@@ -185,7 +186,10 @@ fn take(ways: &mut Ways, event: &Event) {
         Some(Kind::FrameIn) => ways.begin((Way::FrameInSwitched, core, frame.0, frame.1), at, true),
         Some(Kind::FrameSwitched) => {
             ways.end((Way::FrameInSwitched, core, frame.0, frame.1), at);
-            ways.begin((Way::FrameSwitchedOut, core, frame.0, frame.1), at, true);
+            // A frame for several ports, or for nobody of this machine, has no such stage.
+            if let Some(Destination::Port(to)) = Destination::from_b(record.b) {
+                ways.begin((Way::FrameSwitchedOut, core, to.into(), frame.1), at, true);
+            }
         }
         Some(Kind::FrameOut) => ways.end((Way::FrameSwitchedOut, core, frame.0, frame.1), at),
         Some(Kind::DiskSubmitted) => ways.begin((Way::Disk, core, record.a, queue.1), at, false),
@@ -252,17 +256,23 @@ mod tests {
     #[test]
     fn frames_of_one_length_are_taken_in_their_order() {
         let frame = |tsc, kind, length: u64| (1, at(tsc, kind, 0, 2 << 32 | length));
+        let switched = |tsc, length: u64, to: Destination| {
+            (1, Record { b: to.to_b(), ..at(tsc, Kind::FrameSwitched, 0, 2 << 32 | length) })
+        };
         let records = [
             frame(10, Kind::FrameIn, 60),
             frame(11, Kind::FrameIn, 60),
             frame(12, Kind::FrameIn, 1500),
-            frame(20, Kind::FrameSwitched, 60),
-            frame(31, Kind::FrameSwitched, 60),
-            frame(33, Kind::FrameOut, 60),
+            switched(20, 60, Destination::Port(5)),
+            switched(31, 60, Destination::Port(5)),
+            (1, at(33, Kind::FrameOut, 0, 5 << 32 | 60)),
+            // What leaves the machine is not given to a port.
+            frame(40, Kind::FrameIn, 1500),
+            switched(42, 1500, Destination::Uplink),
         ];
         assert_eq!(
             stages(&records, Vec::new()),
-            [("frame in to switched", 2, 20, 1), ("frame switched to out", 1, 13, 1)]
+            [("frame in to switched", 3, 30, 1), ("frame switched to out", 1, 13, 1)]
         );
     }
 

@@ -90,6 +90,10 @@ fn missing(report: &Report, out: &mut impl Write) -> io::Result<()> {
             by_core.join(", ")
         )?;
     }
+    if report.captured > 0 || report.captured_lost > 0 {
+        let Report { captured, captured_lost: lost, .. } = report;
+        writeln!(out, "{captured} captured frames, {lost} lost: see `export --format pcapng`.")?;
+    }
     if report.damaged_bytes > 0 {
         writeln!(out, "DAMAGED: {} bytes are no sound part of a trace, and were skipped.", report.damaged_bytes)?;
     }

@@ -1,0 +1,164 @@
+//! Shows frames to whoever watches them ([`crate::watch`]). Nothing here runs while no class of [`Watch::FRAMES`] is on, but for
+//! [`Bridge::show_drop`].
+
+use core::cell::Cell;
+
+use trace::Classes;
+use trace::capture::{MOST_BYTES, Way};
+use virtio::counters::Counter;
+
+use crate::batch::HEADER;
+use crate::bridge::Bridge;
+use crate::ports::MAX_PORTS;
+use crate::watch::{Batch, Seen, Step, Watch};
+
+/// The port of no frame.
+const NO_PORT: usize = MAX_PORTS;
+
+/// The frame that the slow path has taken from a guest and forwards now, while frames are watched. It is shown when it has been
+/// forwarded, because its fate is known only then. Its tag may have changed by then, so its first bytes are kept here.
+pub(crate) struct Current {
+    port: usize,
+    bytes: [u8; MOST_BYTES],
+    /// How many bytes are kept, at most [`MOST_BYTES`].
+    taken: usize,
+    /// The cause, if it was dropped at `port`.
+    dropped: Cell<Option<u8>>,
+}
+
+impl Current {
+    pub(crate) const fn new() -> Self {
+        Self { port: NO_PORT, bytes: [0; MOST_BYTES], taken: 0, dropped: Cell::new(None) }
+    }
+
+    /// Begins with a frame from a port. None of its bytes is kept yet.
+    pub(crate) const fn begin(&mut self, port: usize) {
+        (self.port, self.taken) = (port, 0);
+        self.dropped = Cell::new(None);
+    }
+
+    /// Keeps the first bytes of the frame.
+    pub(crate) fn keep(&mut self, front: &[u8]) {
+        self.taken = front.len().min(MOST_BYTES);
+        self.bytes.iter_mut().zip(front).for_each(|(to, from)| *to = *from);
+    }
+}
+
+impl Bridge {
+    /// Returns whether somebody wants to see each frame.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watch.is_some_and(|watch| watch.on.has(Watch::FRAMES))
+    }
+
+    /// Returns whether somebody wants to see a class.
+    pub(crate) fn wants(&self, class: Classes) -> bool {
+        self.watch.is_some_and(|watch| watch.on.has(class))
+    }
+
+    /// Shows a frame to whoever captures.
+    fn show(&self, seen: &Seen<'_>) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::CAPTURES)
+        {
+            watch.watcher.seen(seen);
+        }
+    }
+
+    /// Shows a step of a frame on the slow path.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_step(&self, step: Step, port: usize, len: u32) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::FRAMES)
+        {
+            watch.watcher.step(step, port, len);
+        }
+    }
+
+    /// Shows a batch of frames to whoever follows frames.
+    pub(crate) fn show_steps(&self, batch: &Batch<'_>) {
+        if let Some(watch) = self.watch
+            && watch.on.has(Classes::FRAMES)
+        {
+            watch.watcher.batch(batch);
+        }
+    }
+
+    /// Returns the number of a cause of drops at a port.
+    pub(crate) fn cause(&self, port: usize, cause: &Counter) -> Option<u8> {
+        // There are fewer than 256 causes.
+        self.counters(port).drops.position(cause).map(|number| number as u8)
+    }
+
+    /// Shows a frame that was dropped, and that is counted elsewhere.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_drop(&self, port: usize, cause: &Counter, bytes: u32) {
+        if let Some(watch) = self.watch
+            && let Some(number) = self.cause(port, cause)
+        {
+            watch.watcher.dropped(port, number, bytes);
+            if port == self.current.port {
+                self.current.dropped.set(Some(number));
+            }
+        }
+    }
+
+    /// Shows the frame of [`Current`], of `len` bytes, which was taken at `now`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_current(&mut self, len: u32, now: u64) {
+        let Current { port, ref bytes, taken, ref dropped } = self.current;
+        let bytes = bytes.get(..taken).unwrap_or(bytes);
+        self.show(&Seen { port, way: Way::In, at: Some(now), len, bytes, dropped: dropped.get() });
+        self.current.port = NO_PORT;
+    }
+
+    /// Shows a frame of `len` bytes that was given to port `to`, or dropped there. `front`: its first bytes.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_out(&self, to: usize, len: u32, front: &[u8], dropped: Option<&Counter>) {
+        let dropped = dropped.and_then(|cause| self.cause(to, cause));
+        if dropped.is_none() {
+            self.show_step(Step::Given, to, len);
+        }
+        self.show(&Seen { port: to, way: Way::Out, at: None, len, bytes: front, dropped });
+    }
+
+    /// Shows frame `number` of a batch from port `from`, taken at `now`, and at its receiver's port. Its first bytes are those of
+    /// the batch's heads, of which `read` are the frame's. `bytes`: its bytes with the virtio-net header.
+    #[inline]
+    pub(crate) fn show_in_batch(
+        &self,
+        from: usize,
+        fate: &BatchFate,
+        number: usize,
+        read: usize,
+        bytes: u32,
+        now: u64,
+    ) {
+        let Some(head) = self.heads.get(number) else { return };
+        let (len, bytes) = (bytes.saturating_sub(HEADER), head.frame(read));
+        let (taken, given) = match *fate {
+            BatchFate::Refused(cause) => (cause, None),
+            BatchFate::Given { to, dropped } => (None, Some((to, dropped))),
+        };
+        self.show(&Seen { port: from, way: Way::In, at: Some(now), len, bytes, dropped: taken });
+        if let Some((to, dropped)) = given {
+            self.show(&Seen { port: to, way: Way::Out, at: None, len, bytes, dropped });
+        }
+    }
+}
+
+/// What became of the frames of a batch. Causes are by number.
+pub(crate) enum BatchFate {
+    /// They were dropped at their sender's port.
+    Refused(Option<u8>),
+    /// They have come to port `to`.
+    Given {
+        to: usize,
+        /// The cause, if they were dropped there.
+        dropped: Option<u8>,
+    },
+}

@@ -1,0 +1,79 @@
+//! Who watches frames at the ports of guests: those that are dropped, and while somebody wants it, all of them.
+
+use engine::slots::MAX_SLOTS;
+use trace::capture::Way;
+use trace::frames::Destination;
+use trace::{Classes, Switch};
+
+/// A frame at a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'f> {
+    /// The port, below [`MAX_SLOTS`].
+    pub port: usize,
+    /// Which way it goes.
+    pub way: Way,
+    /// When: ticks of the engine's clock. `None`: now.
+    pub at: Option<u64>,
+    /// Bytes of the frame, without the virtio-net header.
+    pub len: u32,
+    /// Its first bytes, as far as they were copied to the host's own memory. What the switch checks of a frame is among them.
+    pub bytes: &'f [u8],
+    /// It was dropped at this port: the number of the cause's counter in [`Drops`](crate::counters::Drops), in the order of
+    /// `iter`.
+    pub dropped: Option<u8>,
+}
+
+/// Watches frames. It runs on the engine's core, so it must neither wait nor allocate.
+pub trait FrameWatcher: Sync {
+    /// A frame of `bytes` bytes was dropped at a port. `cause`: see [`Seen::dropped`].
+    fn dropped(&self, port: usize, cause: u8, bytes: u32);
+    /// A frame was taken from a port, or given to it, or dropped there. It is called while [`Classes::CAPTURES`] is on. A frame
+    /// that both was sent and arrived is seen at both ports.
+    fn seen(&self, frame: &Seen<'_>);
+    /// A frame of `len` bytes makes a step on the slow path. It is called while [`Classes::FRAMES`] is on.
+    fn step(&self, step: Step, port: usize, len: u32);
+    /// A batch of frames has made its way. It is called while [`Classes::FRAMES`] is on.
+    fn batch(&self, batch: &Batch<'_>);
+}
+
+/// A step of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It was taken from a port, at this time of the engine's clock.
+    Taken(u64),
+    /// The switch has chosen where a frame from this port goes.
+    Switched(Destination),
+    /// It was given to a port.
+    Given,
+}
+
+/// A batch of frames of one port.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'b> {
+    /// The port that sent them.
+    pub from: usize,
+    /// Where they went. `None`: they were dropped at their sender's port.
+    pub to: Option<Destination>,
+    /// Whether they were given to the destination. Otherwise they were dropped there, or handed to an uplink.
+    pub given: bool,
+    /// When the visit to their queue began, in ticks of the engine's clock.
+    pub at: u64,
+    /// Bytes of each of them, without the virtio-net header.
+    pub lengths: &'b [u32],
+}
+
+const _: () = assert!(MAX_SLOTS <= u16::MAX as usize);
+
+/// A watcher, and what it wants to see.
+#[derive(Clone, Copy)]
+pub struct Watch {
+    /// The watcher.
+    pub watcher: &'static dyn FrameWatcher,
+    /// The classes that are on.
+    pub on: &'static Switch,
+}
+
+impl Watch {
+    /// The classes for which each frame is shown.
+    pub const FRAMES: Classes = Classes::CAPTURES.union(Classes::FRAMES);
+}
