@@ -25,9 +25,11 @@ mod asks;
 mod backoff;
 mod devices;
 mod life;
+mod rollout;
 mod wait;
 
 pub use action::{Action, End, Refused, Report, explain_pending};
 pub use asks::Asks;
 pub use devices::{Devices, Outcome, Step};
 pub use life::Life;
+pub use rollout::{Deed, Order, Rollout, Seen};
