@@ -111,6 +111,13 @@ pub fn difference(
     Err(mistakes)
 }
 
+/// What leads from the configuration that runs back to one that ran before. Both have the same places.
+#[must_use]
+pub fn way_back(runs: &Config, before: &Config) -> Vec<Change> {
+    let places: Vec<Places> = before.guests.iter().map(|_| Places::default()).collect();
+    guests(runs, before, &places, "").0
+}
+
 /// The configuration that runs after the changes. Its guests keep their order, which is that of their places.
 fn after(runs: &Config, changes: &[Change]) -> Config {
     let mut after = runs.clone();

@@ -253,7 +253,8 @@ proptest! {
             };
             prop_assert_eq!(change.kind, expected);
         }
-        let (_, back) = applied(&after, &file(&from)).unwrap();
+        let (changes, back) = applied(&after, &file(&from)).unwrap();
+        prop_assert_eq!(way_back(&after, &old), changes);
         prop_assert_eq!(back, old);
     }
 }
