@@ -50,7 +50,7 @@ pub trait Launch {
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
 
-    /// Builds a boot module with this content. `name` is the folder that it may be in. Returns its path.
+    /// Builds a boot module with this content. `name` is a folder of its own, which is empty before. Returns its path.
     fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf>;
 
     /// Builds the medium of a setup, and starts nothing. Tools that others wrote check a stick. `name` is the folder that it is

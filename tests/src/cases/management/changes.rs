@@ -81,7 +81,7 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
     ensure!(operator.fails_of("alice", &format!("put {MODULE}"), b"x", 1)?.contains("a guest uses the module"));
 
     // It changes: at once, and with a restart only if that is allowed.
-    let changed = file.replacen("sc.peer=10.0.0.1 sc.do=obey", "sc.peer=10.0.0.2 sc.do=obey", 1);
+    let changed = file.replacen("sc.ip=10.0.0.3/24 sc.peer=10.0.0.1", "sc.ip=10.0.0.3/24 sc.peer=10.0.0.2", 1);
     let at_c = changed.find("name = \"c\"").context("no guest c")?;
     let lighter = format!("{}weight = 3\n{}", &changed[..at_c], &changed[at_c..]);
     let refused = operator.fails_of("alice", "apply", lighter.as_bytes(), 1)?;
@@ -111,7 +111,7 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
 
 /// Puts the RAM disk: whole, and in ways that leave nothing.
 fn put(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
-    let path = operator.context.build_module(&Content::SmallInitrd, "management")?;
+    let path = operator.context.build_module(&Content::SmallInitrd, "management-module")?;
     let initrd = fs::read(path)?;
     let said = operator.says_of("alice", &format!("put {MODULE}"), &initrd)?;
     let all = modules(session)?;
