@@ -73,6 +73,11 @@ impl Apply {
         Ok((self.state, said))
     }
 
+    /// Whether nothing is being carried out, and nothing may go back.
+    pub const fn is_idle(&self) -> bool {
+        self.running.is_none() && self.unconfirmed.is_none()
+    }
+
     /// # Errors
     /// Something is being carried out, or waits for `confirm`.
     fn is_free(&self) -> Result<(), Text> {

@@ -153,7 +153,8 @@ impl Operator {
         if console::PROMPT.is_missing() && console::com1_is_idle() {
             self.reply_prompt();
         }
-        if self.guests.wants_end() && self.ending.is_none() {
+        // Between two lives of a guest that is changed nobody may be up.
+        if self.guests.wants_end() && self.ending.is_none() && self.apply.is_idle() {
             self.end("all guests have stopped");
         }
         if let Some(ending) = self.ending

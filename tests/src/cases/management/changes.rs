@@ -1,6 +1,7 @@
 //! A third guest: its RAM disk comes by `put`, and it comes, changes and goes by `apply`. Files that are wrong change nothing.
 
 use std::fs;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, GuestState, ModuleSummary};
@@ -113,7 +114,9 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
 fn put(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     let path = operator.context.build_module(&Content::SmallInitrd, "management-module")?;
     let initrd = fs::read(path)?;
+    let begun = Instant::now();
     let said = operator.says_of("alice", &format!("put {MODULE}"), &initrd)?;
+    operator.context.figures.note("seconds for it, with the login", begun.elapsed().as_secs_f64());
     let all = modules(session)?;
     let Some(module) = all.iter().find(|module| module.name == MODULE && module.put) else { bail!("{all:?}") };
     operator.context.figures.exactly("bytes of the module that was put", module.bytes, initrd.len() as u64)?;
