@@ -91,7 +91,11 @@ pub fn difference(
     let parsed = parse(file, text);
     let (mut wanted, mut mistakes) = (parsed.config, parsed.mistakes);
     mistakes.extend(check_modules(&mut wanted, machine.modules));
+    // A hash may be named before its module comes. The boot has told that there is none.
+    let named = wanted.modules.clone();
+    wanted.modules.retain(|module| (machine.hash_of)(&module.name).is_some());
     mistakes.extend(check_hashes(&mut wanted, machine.hash_of));
+    wanted.modules = named;
     mistakes.extend(check_completion(&mut wanted, machine.refusal));
     // A guest with a mistake is left out of `wanted`, so nothing can be said of the difference.
     if mistakes.is_empty() {

@@ -203,6 +203,10 @@ fn a_module_of_another_hash_starts_in_no_guest() {
     let head = format!("[[module]]\nname = 'new'\nsha256 = '{sum}'\n{HEAD}");
     let runs = booted(&[&head, M, SPARE].concat());
     one(&runs, &[&head, M, C].concat(), 3, "has the SHA-256 0000");
+    // That of a module that has not come keeps nobody else from changing.
+    let head = head.replacen("'new'", "'later'", 1);
+    let runs = booted(&[&head, M, SPARE].concat());
+    assert_eq!(shown(&runs, &[&head, M, C].concat()), ["guest c: added"]);
 }
 
 #[test]
