@@ -21,6 +21,7 @@
 extern crate alloc;
 
 mod action;
+mod apply;
 mod asks;
 mod backoff;
 mod devices;
@@ -29,6 +30,7 @@ mod rollout;
 mod wait;
 
 pub use action::{Action, End, Refused, Report, explain_pending};
+pub use apply::{Apply, Guests};
 pub use asks::Asks;
 pub use devices::{Devices, Outcome, Step};
 pub use life::Life;
