@@ -16,24 +16,22 @@ mod told;
 
 pub use told::{Kind, Told};
 
-use self::banks::{
-    Broadcast, CORRECTED, DEFERRED, LEFT, MAX_BANKS, MCG_STATUS, Register, Setup, at, poll, read, setup, write,
-};
+use self::banks::{CORRECTED, DEFERRED, LEFT, MCG_STATUS, Register, at, poll, read, setup, write};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores,
     facts::facts,
     panic, report,
 };
-use alloc::{format, vec::Vec};
+use alloc::vec::Vec;
 use control::MachineChecks;
 use core::{
     fmt,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use mca::{
-    Action, Arrival, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Severity, Status,
-    Waiting,
+    Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Setup,
+    Severity, Status, Waiting,
 };
 use spin::Once;
 
@@ -67,25 +65,7 @@ static JUDGED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Reports what the machine has.
 pub fn describe() {
-    let Some(setup) = setup() else {
-        return report::warning("the CPU reports no errors of memory and caches: it has no machine-check architecture");
-    };
-    let to = match setup.broadcast {
-        _ if setup.local => "to the core that has one",
-        Broadcast::Never => "to one core",
-        Broadcast::Always => "to all cores",
-        Broadcast::Perhaps => "to one core or to all",
-    };
-    let contained = match setup.model.format {
-        mca::Format::Recovery | mca::Format::Amd { containment: true, .. } => {
-            "an uncorrected error in a guest's memory ends that guest"
-        }
-        mca::Format::Plain | mca::Format::Amd { .. } => "every uncorrected error stops the machine",
-    };
-    report::found(format!("machine checks from {} banks, {to}; {contained}", setup.capabilities.banks()));
-    if setup.capabilities.banks() > MAX_BANKS {
-        report::warning(format!("the machine-check banks from {MAX_BANKS} on are not read"));
-    }
+    report::add_all(findings::processor::machine_checks(setup()));
 }
 
 /// Stores whose memory is whose: start, end (exclusive), number of the guest. Only the first call has an effect.

@@ -12,9 +12,18 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static REPORT: Mutex<Vec<ReportEntry>> = Mutex::new(Vec::new());
 
 /// Adds a sentence, and writes it to both consoles.
-pub fn say(kind: ReportKind, text: impl Into<String>) {
+fn say(kind: ReportKind, text: impl Into<String>) {
     let _everybody = For::everybody();
-    let entry = ReportEntry { kind, text: text.into().into() };
+    add(ReportEntry { kind, text: text.into().into() });
+}
+
+/// Adds sentences that `sidecore-doctor` says too, and writes them to both consoles.
+pub fn add_all(entries: impl IntoIterator<Item = ReportEntry>) {
+    let _everybody = For::everybody();
+    entries.into_iter().for_each(add);
+}
+
+fn add(entry: ReportEntry) {
     print(&entry);
     if STARTED.load(Ordering::Relaxed) {
         send(&entry);

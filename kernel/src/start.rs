@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{self, idt, pic, time, timer},
+    arch::{cpuid, idt, pic, time, timer},
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
@@ -109,29 +109,22 @@ extern "C" fn on_own_stack() -> ! {
         report::warning(text.clone());
     }
     console::print(format_args!("\nwhat this machine has:\n"));
-    report::found(format!("{} MiB of memory", facts.memory >> 20));
+    report::add_all([findings::machine::memory(facts.memory)]);
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
-    if !time::is_invariant() {
-        report::warning("CPUID does not promise that the TSC keeps its rate: guests' clocks are as good as it is");
-    }
-    if !rates.deadline {
-        report::fallback("the local APIC has no TSC-deadline timer: its one-shot timer is used");
-    }
+    report::add_all(findings::processor::clock(cpuid::words));
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
     find_pci();
     if !console::has_com2() {
-        report::warning("no COM2: scripts cannot read counters or send commands");
+        report::add_all([findings::machine::no_com2()]);
     }
     match cores::start_others(&facts.platform.apic_ids) {
-        Ok(silent) if silent.is_empty() && facts.platform.apic_ids.len() > arch::MAX_CORES => report::warning(format!(
-            "{} cores are used, all that this hypervisor can; the machine has {}",
-            cores::count(),
-            facts.platform.apic_ids.len()
-        )),
-        Ok(silent) if silent.is_empty() => report::found(format!("{} cores, all started", cores::count())),
+        Ok(silent) if silent.is_empty() => {
+            let listed = facts.platform.apic_ids.len();
+            report::add_all([findings::machine::cores(cores::count(), listed)]);
+        }
         Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
         Err(e) => report::warning(e),
     }
@@ -190,30 +183,21 @@ extern "C" fn on_own_stack() -> ! {
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.
 fn require_x2apic() {
-    let cpuid = raw_cpuid::CpuId::new();
-    if !cpuid.get_feature_info().is_some_and(|f| f.has_x2apic()) {
-        report::missing(
-            "this CPU has no x2APIC, by which cores reach each other; switch it on in the firmware's setup, or give \
-             the virtual machine a CPU that has it",
-        );
+    if let Some(missing) = findings::processor::x2apic(cpuid::words) {
+        report::add_all([missing]);
         report::send_boot(None, facts().memory);
         end();
     }
 }
 
 fn find_pci() {
-    let space = match facts().platform.ecam.first() {
-        Some(&(base, first, last)) => {
-            report::found(format!("PCI configuration space in memory at {base:#x}, buses {first} to {last}"));
-            ConfigSpace::Ecam { base, first, last }
-        }
-        None => {
-            report::fallback("ACPI has no MCFG: PCI configuration space is reached by ports CF8 and CFC");
-            ConfigSpace::Ports
-        }
+    let window = facts().platform.ecam.first().copied();
+    let space = match window {
+        Some((base, first, last)) => ConfigSpace::Ecam { base, first, last },
+        None => ConfigSpace::Ports,
     };
     let (count, active) = pci::scan(space);
-    report::found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"));
+    report::add_all([findings::machine::configuration_space(window), findings::machine::pci_devices(count)]);
     let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
     if !names.is_empty() {
         report::decision(format!(

@@ -3,14 +3,14 @@
 #![allow(unsafe_code, reason = "switches virtualization on and hands the back-ends their pages")]
 
 use crate::{
-    arch::{host_vectors, time},
+    arch::{cpuid, host_vectors, time},
     cores::Core,
     emulator, mem, options, report,
 };
-use alloc::{boxed::Box, format, string::String, vec::Vec};
+use alloc::{boxed::Box, format, string::String};
 use config::Completion;
-use control::Virtualization;
-use core::{arch::x86_64::__cpuid_count, ptr, sync::atomic::Ordering};
+use core::{ptr, sync::atomic::Ordering};
+use findings::Virtualization;
 use machine::{
     cpuid::{Current, Regs, Vendor},
     machine::{Machine, Platform},
@@ -23,7 +23,7 @@ use memory::{
     maps::Range,
     tables::{Format, FrameSource, Tables},
 };
-use speculation::{Physical, Plan, Processor, Status, Switch, Vulnerabilities};
+use speculation::{Physical, Plan, Processor, Switch, Vulnerabilities};
 use spin::Once;
 use x86_64::{
     instructions::segmentation::{SS, Segment as _},
@@ -64,64 +64,36 @@ pub fn available() -> bool {
 }
 
 /// Finds the back-end, and reports what it has and what it lacks.
-pub fn detect() -> Option<Virtualization> {
-    let found = match (svm::probe(), vmx::probe()) {
-        (Ok(capabilities), _) => use_svm(capabilities),
-        (Err(_), Some(capabilities)) => use_vmx(capabilities)?,
-        (Err(svm::Missing::Svm), None) => {
-            report::missing(
-                "this CPU offers neither VT-x nor SVM, so no guest can run; on a server switch \"Virtualization \
-                 Technology\" or \"SVM\" on in the firmware's setup, in a virtual machine give the CPU nested \
-                 virtualization",
-            );
-            return None;
-        }
-        (Err(missing), None) => {
-            report::missing(format!("{missing}"));
+pub fn detect() -> Option<control::Virtualization> {
+    let found = match Virtualization::find(cpuid::words, read_msr) {
+        Ok(found) => found,
+        Err(missing) => {
+            report::add_all([missing]);
             return None;
         }
     };
-    report::decision(config::best_completion(refusal).1);
-    report_speculation();
-    Some(found)
+    report::add_all(found.describe());
+    if !found.is_sufficient() {
+        return None;
+    }
+    let which = match found {
+        Virtualization::Svm(capabilities) => use_svm(capabilities),
+        Virtualization::Vmx(capabilities) => use_vmx(capabilities)?,
+    };
+    report::add_all([found.completion()]);
+    let (processor, plan) = speculation();
+    report::add_all(findings::processor::speculation(processor, plan));
+    Some(which)
 }
 
 fn speculation() -> &'static (Processor, Plan) {
     SPECULATION.call_once(|| {
-        let leaf = |leaf, subleaf| {
-            let Regs { eax, ebx, ecx, edx } = cpuid(leaf, subleaf);
-            [eax, ebx, ecx, edx]
-        };
-        // SAFETY: `new` reads only an MSR of which CPUID says that it exists. Reading it has no effect.
-        let processor = Processor::new(leaf, |number| unsafe { Msr::new(number).read() });
+        let processor = Processor::new(cpuid::words, read_msr);
         (processor, Plan::new(&processor))
     })
 }
 
-/// Reports what this CPU is vulnerable to and what is done about it, with Linux's names.
-fn report_speculation() {
-    let (processor, plan) = speculation();
-    let mut unaffected = Vec::new();
-    for (which, name) in Vulnerabilities::NAMED {
-        match plan.status(processor, which) {
-            Status::NotAffected => unaffected.push(name),
-            Status::Mitigated(how) => report::found(format!("{name}: {how}")),
-            Status::Vulnerable(why) => report::warning(format!("{name}: vulnerable: {why}")),
-        }
-    }
-    report::found(format!("not affected: {}", unaffected.join(", ")));
-}
-
-fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
-    report::found(format!("SVM with nested paging and {} ASIDs", capabilities.asids));
-    for o in capabilities.optional() {
-        if o.present {
-            report::found(format!("SVM: {}", o.name));
-        } else {
-            report::fallback(format!("SVM without {}: {}", o.name, o.fallback));
-        }
-    }
-    report::found("SVM: interrupts by `eli` (#NP and IDTR intercepts)");
+fn use_svm(capabilities: svm::Capabilities) -> control::Virtualization {
     let maps = |interrupts| {
         let maps = Box::leak(Box::new(svm::PermissionMaps::INTERCEPT_ALL));
         maps.fill(interrupts, speculation().1.passed_through());
@@ -131,24 +103,10 @@ fn use_svm(capabilities: svm::Capabilities) -> Virtualization {
     // SVM has no virtual APIC. `refusal` makes sure that no guest asks for one.
     let maps = ByInterrupts { emulated, owned: maps(Interrupts::Owned), virtualized: emulated };
     BACKEND.call_once(|| Backend::Svm { capabilities, maps });
-    Virtualization::Svm
+    control::Virtualization::Svm
 }
 
-fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
-    for f in capabilities.findings() {
-        match (f.found, f.required) {
-            (true, _) => report::found(format!("{f}")),
-            (false, true) => report::missing(format!("{f}")),
-            (false, false) => report::fallback(format!("{f}")),
-        }
-    }
-    if !capabilities.sufficient() {
-        return None;
-    }
-    match capabilities.shadow_idt() {
-        Ok(()) => report::found("VT-x: interrupts by `eli` (#NP and descriptor-table exits)"),
-        Err(e) => report::fallback(format!("VT-x: no interrupts by `eli`: {e}")),
-    }
+fn use_vmx(capabilities: vmx::Capabilities) -> Option<control::Virtualization> {
     match msr_bitmaps() {
         Ok(msr_bitmaps) => BACKEND.call_once(|| Backend::Vmx { capabilities, msr_bitmaps }),
         Err(e) => {
@@ -159,7 +117,7 @@ fn use_vmx(capabilities: vmx::Capabilities) -> Option<Virtualization> {
     for (name, does) in quirks().described() {
         report::fallback(format!("workaround `{name}`, for Bochs: {does}"));
     }
-    Some(Virtualization::Vmx)
+    Some(control::Virtualization::Vmx)
 }
 
 fn msr_bitmaps() -> Result<ByInterrupts<u64>, OutOfMemory> {
@@ -180,28 +138,13 @@ fn msr_bitmaps() -> Result<ByInterrupts<u64>, OutOfMemory> {
     })
 }
 
-/// Whether interrupts can be posted to guests here.
-///
-/// # Errors
-/// Why not, as a sentence.
-fn posted_interrupts() -> Result<(), String> {
-    match BACKEND.get() {
-        Some(Backend::Vmx { capabilities, .. }) => capabilities.posted_interrupts().map_err(|e| format!("{e}")),
-        _ => Err("posted interrupts are VT-x's, which this machine does not have".into()),
-    }
-}
-
 /// Returns why this machine cannot complete a guest's I/O that way, or `None` if it can.
 pub fn refusal(completion: Completion) -> Option<String> {
-    match completion {
-        Completion::Posted => posted_interrupts().err(),
-        Completion::Eli => match BACKEND.get() {
-            Some(Backend::Vmx { capabilities, .. }) => capabilities.shadow_idt().err().map(|e| format!("{e}")),
-            // Every SVM has the intercepts. Every machine has an x2APIC, because sidecore requires it.
-            _ => None,
-        },
-        Completion::Auto | Completion::Inject | Completion::Direct => None,
-    }
+    let found = match BACKEND.get()? {
+        Backend::Svm { capabilities, .. } => Virtualization::Svm(*capabilities),
+        Backend::Vmx { capabilities, .. } => Virtualization::Vmx(*capabilities),
+    };
+    found.refusal(completion)
 }
 
 /// Makes empty nested tables in the back-end's format.
@@ -262,8 +205,15 @@ pub fn is_bochs() -> bool {
 }
 
 fn cpuid(leaf: u32, subleaf: u32) -> Regs {
-    let r = __cpuid_count(leaf, subleaf);
-    Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
+    let [eax, ebx, ecx, edx] = cpuid::words(leaf, subleaf);
+    Regs { eax, ebx, ecx, edx }
+}
+
+/// Reads an MSR for what is found out about the processor.
+fn read_msr(number: u32) -> u64 {
+    // SAFETY: the crates that ask name only MSRs of which CPUID or another MSR says that they exist, and whose reading has no
+    // effect.
+    unsafe { Msr::new(number).read() }
 }
 
 /// The back-end's pages for a vCPU and for its core, which runs no other guest's. They are kept for as long as sidecore runs.

@@ -314,25 +314,26 @@ pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Makes a disc with plain Linux in `folder`: the guests' kernel, the small initramfs with nvme-cli, and these actions of
+/// Makes a disc with plain Linux in `folder`: the guests' kernel, the small initramfs with nvme-cli and `sidecore-doctor`, and these actions of
 /// `guest/init`. Returns its path.
 pub fn linux_disc(actions: &str, folder: &Path) -> Result<PathBuf> {
     let parts = parts()?;
     fetch::ensure_nvme_tools()?;
-    let more = paths::runs().join("parts/initrd-nvme");
-    fs::write(&more, initramfs::nvme(&paths::nvme_tools())?)?;
+    let more = paths::runs().join("parts/initrd-plain");
+    let doctor = linux_program::build("sidecore-doctor")?;
+    fs::write(&more, initramfs::plain(&paths::nvme_tools(), &paths::guest_kernel(), &doctor)?)?;
     // The lines about the disks are of the levels 4 to 6.
     let menu = format!(
         "serial --unit=0 --speed=115200\nterminal_input serial console\nterminal_output serial console\nset timeout=0\n\
          menuentry \"Linux\" {{\n    linux /vmlinuz console=ttyS0 quiet loglevel=3 panic=-1 sc.do={actions}\n    \
-         initrd /initrd /initrd-nvme\n}}\n"
+         initrd /initrd /initrd-plain\n}}\n"
     );
     let menu_file = folder.join("grub.cfg");
     fs::write(&menu_file, menu)?;
     let files = [
         ("vmlinuz", &parts.guest_kernel),
         ("initrd", &parts.small_initrd),
-        ("initrd-nvme", &more),
+        ("initrd-plain", &more),
         ("boot/grub/grub.cfg", &menu_file),
     ];
     let files = files.map(|(path, source)| Entry { path: path.to_owned(), source: source.clone() });

@@ -13,6 +13,7 @@ mod check;
 mod copy_routine;
 mod crates;
 mod disk;
+mod doctor;
 mod e2e;
 mod emulator;
 mod fetch;
@@ -80,6 +81,8 @@ enum Verb {
     },
     /// Builds a medium that boots a server: a USB stick, a CD, or a folder for booting by network.
     Image(image::Options),
+    /// Builds `sidecore-doctor`: one program for any Linux, which says whether sidecore will run on that machine.
+    Doctor(doctor::Options),
     /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
     Disk(disk::Options),
     /// Runs the everyday end-to-end scenarios, or one of all.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Test => test::test(),
         Verb::Check { update } => check::check(update),
         Verb::Image(options) => image::verb(&options),
+        Verb::Doctor(options) => doctor::verb(&options),
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what, strict } => bench::verb(&what, strict),

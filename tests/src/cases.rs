@@ -5,6 +5,7 @@ mod block;
 mod boot;
 mod completions;
 mod disk;
+mod doctor;
 mod exits;
 mod fio;
 mod firmware;
@@ -57,6 +58,7 @@ use crate::platform::Platform;
 pub fn all() -> Vec<Box<dyn Boot>> {
     let lists = [
         boot::list(),
+        doctor::list(),
         two_guests::list(),
         network::list(),
         policies::list(),

@@ -49,7 +49,7 @@ const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "
 
 const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
-const NVME_ACTIONS: &[u8] = include_bytes!("../guest/nvme");
+const PLAIN_ACTIONS: &[u8] = include_bytes!("../guest/plain");
 const DISK_ACTIONS: &[u8] = include_bytes!("../guest/disk");
 
 /// The content of an image.
@@ -101,15 +101,18 @@ pub fn build(tree: &Path, kernel: &Path, own: &[&Path], content: Content) -> Res
     Ok(archive.finish())
 }
 
-/// Builds an image that is loaded behind another one: nvme-cli and its libraries, from a tree of unpacked Debian packages, and
-/// the actions of `guest/nvme`.
-pub fn nvme(tree: &Path) -> Result<Vec<u8>> {
+/// Builds an image for a machine of plain Linux, which is loaded behind another one: nvme-cli and its libraries, from a tree of
+/// unpacked Debian packages, `sidecore-doctor` and the module that it needs, from an unpacked kernel package, and the actions of
+/// `guest/plain`.
+pub fn plain(tree: &Path, kernel: &Path, doctor: &Path) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
-    for path in ["lib", "lib/x86_64-linux-gnu", "lib64", "usr", "usr/sbin"] {
+    for path in ["lib", "lib/x86_64-linux-gnu", "lib64", "modules", "usr", "usr/bin", "usr/sbin"] {
         archive.directory(path);
     }
     add_programs(&mut archive, tree, &["usr/sbin/nvme"])?;
-    archive.file("actions", 0o644, NVME_ACTIONS);
+    add_modules(&mut archive, kernel, &["msr"], "msr")?;
+    archive.file("usr/bin/sidecore-doctor", 0o755, &read(doctor)?);
+    archive.file("actions", 0o644, PLAIN_ACTIONS);
     Ok(archive.finish())
 }
 

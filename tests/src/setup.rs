@@ -216,6 +216,15 @@ impl Medium {
     }
 }
 
+/// Something that processors have, and that a setup may take away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// SVM, or VT-x.
+    Virtualization,
+    /// The local APIC's x2APIC mode. QEMU only.
+    X2apic,
+}
+
 /// One emulated server with sidecore on its disc.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -233,8 +242,8 @@ pub struct Setup {
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
     pub options: &'static str,
-    /// Whether the processors have SVM or VT-x.
-    pub virtualization: bool,
+    /// What the processors lack.
+    pub lacks: Option<Feature>,
     /// Its uplinks.
     pub uplink: Uplink,
     /// Ports of a guest behind an uplink [`Uplink::Virtio`] that are on the development machine's loopback: the port there, the
@@ -268,7 +277,7 @@ pub struct Setup {
     /// The feature of the package `sidecore` that the hypervisor is built with, if it is a test build.
     pub feature: Option<&'static str>,
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
-    /// is `guest/init` with these actions; nvme-cli and the actions of `guest/nvme` are there.
+    /// is `guest/init` with these actions; nvme-cli, `sidecore-doctor` and the actions of `guest/plain` are there.
     pub after_reset: Option<&'static str>,
     /// The scenario types on COM1.
     pub typed: bool,
@@ -291,7 +300,7 @@ impl Setup {
             medium: Medium::Disc,
             modules: Vec::new(),
             options: "emulator",
-            virtualization: true,
+            lacks: None,
             uplink: Uplink::None,
             forwards: Vec::new(),
             nvme: Vec::new(),

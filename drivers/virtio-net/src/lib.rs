@@ -11,6 +11,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![allow(unsafe_code, reason = "lends its buffers to a device, and copies what guests' segments name")]
 
+pub mod id;
+
 use core::slice;
 use core::sync::atomic::{Ordering, fence};
 

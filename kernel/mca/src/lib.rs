@@ -10,6 +10,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `registers` | MCG_CAP, MCG_STATUS, the status of a bank |
+//! | `setup` | what a CPU has: its banks, to whom a machine check goes |
 //! | `model` | what a CPU says about its errors, and where the address of one is |
 //! | `severity` | how bad an error is |
 //! | `judge` | what follows from the errors of all cores |
@@ -24,10 +25,12 @@ mod judge;
 mod meeting;
 mod model;
 mod registers;
+mod setup;
 mod severity;
 
 pub use judge::{Action, Arrival, Error, Fate, Judgement, MAX_ERRORS, Owner, Place, Reason, judge, when_polled};
 pub use meeting::{Joined, Judging, Meeting, Waiting};
 pub use model::{Format, Location, Model};
 pub use registers::{GlobalCapabilities, GlobalStatus, Status};
+pub use setup::{Broadcast, MAX_BANKS, Setup};
 pub use severity::{Severity, severity};

@@ -2,6 +2,7 @@
 //! vector registers.
 
 pub mod apic;
+pub mod cpuid;
 pub mod frame;
 pub mod gdt;
 pub mod host_vectors;
@@ -17,5 +18,4 @@ pub mod vector;
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
 
-/// Most cores that sidecore uses. If the machine has more, the report says so.
-pub const MAX_CORES: usize = 64;
+pub use findings::machine::MAX_CORES;

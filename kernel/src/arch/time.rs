@@ -59,11 +59,6 @@ pub fn delay_micros(n: u64) {
     }
 }
 
-/// Whether the TSC's rate is the same in every power state of the CPU (SDM vol. 3B 18.17.1; APM vol. 3 E.4.6).
-pub fn is_invariant() -> bool {
-    raw_cpuid::CpuId::new().get_advanced_power_mgmt_info().is_some_and(|f| f.has_invariant_tsc())
-}
-
 static BOOT: Once<(u64, u64)> = Once::new();
 
 /// Reads the time of day once. [`wall_clock`] adds the TSC ticks since then.

@@ -17,7 +17,7 @@ const PATIENCE: u64 = 6_000_000_000;
 /// counts.
 pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
     let cpuid = raw_cpuid::CpuId::new();
-    let deadline = cpuid.get_feature_info().is_some_and(|f| f.has_tsc_deadline());
+    let deadline = findings::processor::has_tsc_deadline(crate::arch::cpuid::words);
     let told = cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).filter(|&hz| hz != 0);
     // 20 ms of either clock: 71,591 ticks of the PM timer, or 23,864 of the PIT.
     let by_pm = pm_timer.and_then(|port| count(|end| pm_elapsed(port, 71_591, end)));

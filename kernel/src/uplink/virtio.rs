@@ -2,21 +2,18 @@
 
 use crate::{
     pci::Function,
-    virtio_pci::{self, Memory, VIRTIO},
+    virtio_pci::{self, Memory},
 };
 use alloc::{format, string::String};
 use net::uplink::Held;
 use virtio_drivers::transport::pci::PciTransport;
-
-/// Network devices by the transitional and by the modern identifier (virtio 1.3, 4.1.2).
-const VIRTIO_NET: [u16; 2] = [0x1000, 0x1041];
 
 /// The driver.
 pub type Device = virtio_net::VirtioNet<Memory, PciTransport, Held>;
 
 /// Returns the name of a function in the report, or `None` if it is not a virtio network device.
 pub fn name(function: &Function) -> Option<&'static str> {
-    (function.vendor == VIRTIO && VIRTIO_NET.contains(&function.device)).then_some("virtio network device")
+    virtio_net::id::name(function.vendor, function.device)
 }
 
 /// Sets up a device that has a [`name`].

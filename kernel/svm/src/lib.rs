@@ -2,7 +2,7 @@
 //!
 //! Order of use:
 //!
-//! 1. Once on each core: [`probe`], then [`enable`] with a page for the processor.
+//! 1. Once on each core: [`Capabilities::read`], then [`enable`] with a page for the processor.
 //! 2. Once for the machine: fill a [`PermissionMaps`].
 //! 3. For each vCPU, on the core that will run it: [`SvmVcpu::new`] with one [`VcpuPages`], then `reset`, then `run`
 //!    for ever. The core's GDT, TSS and GS base must be final before that.
@@ -42,5 +42,5 @@ mod vmcb;
 mod world;
 
 pub use permission::PermissionMaps;
-pub use probe::{Capabilities, Missing, enable, probe};
+pub use probe::{Capabilities, Missing, enable};
 pub use vcpu::{How, SvmVcpu, VcpuPages};

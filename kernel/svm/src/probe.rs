@@ -3,11 +3,12 @@
 #![allow(unsafe_code, reason = "reads and writes model-specific and control registers")]
 
 use bitfield_struct::bitfield;
-use raw_cpuid::native_cpuid::cpuid_count;
+use machine::cpuid::Regs;
 use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags, Efer, EferFlags};
 use x86_64::registers::model_specific::Msr;
 
-const VM_CR: Msr = Msr::new(0xc001_0114);
+const VM_CR_NUMBER: u32 = 0xc001_0114;
+const VM_CR: Msr = Msr::new(VM_CR_NUMBER);
 const VM_HSAVE_PA: Msr = Msr::new(0xc001_0117);
 
 /// VM_CR (15.30.1).
@@ -133,29 +134,28 @@ impl Capabilities {
     }
 }
 
-/// Reads this processor's capabilities. It reads CPUID leaves by number, because `raw-cpuid` recognises AMD only by its
-/// vendor string, and Hygon has SVM too.
-///
-/// # Errors
-/// SVM is missing, or disabled until the next reset, or lacks a required feature.
-pub fn probe() -> Result<Capabilities, Missing> {
-    let leaf = |leaf, sub| cpuid_count(leaf, sub);
-    let extended = if leaf(0x8000_0000, 0).eax >= 0x8000_000a { Some(leaf(0x8000_0001, 0)) } else { None };
-    let Some(extended) = extended.filter(|l| l.ecx & 1 << 2 != 0) else { return Err(Missing::Svm) };
-    // SAFETY: VM_CR exists if CPUID offers SVM, which was checked.
-    let vm_cr = VmCr::from_bits(unsafe { VM_CR.read() });
-    let svm = leaf(0x8000_000a, 0);
-    let features = Features::from_bits(svm.edx);
-    judge(vm_cr, svm.ebx, features)?;
-    let xsave = leaf(1, 0).ecx & 1 << 26 != 0;
-    let xcr0 = xsave.then(|| leaf(0xd, 0)).map(|l| u64::from(l.edx) << 32 | u64::from(l.eax));
-    Ok(Capabilities {
-        asids: svm.ebx,
-        features,
-        ffxsr: extended.edx & 1 << 25 != 0,
-        rdtscp: extended.edx & 1 << 27 != 0,
-        xcr0,
-    })
+impl Capabilities {
+    /// Reads CPUID with `cpuid` (leaf, sub-leaf) and, if CPUID offers SVM, VM_CR with `rdmsr`. It reads CPUID leaves by number,
+    /// because `raw-cpuid` recognises AMD only by its vendor string, and Hygon has SVM too.
+    ///
+    /// # Errors
+    /// SVM is missing, or disabled until the next reset, or lacks a required feature.
+    pub fn read(cpuid: impl Fn(u32, u32) -> Regs, rdmsr: impl Fn(u32) -> u64) -> Result<Self, Missing> {
+        let extended = if cpuid(0x8000_0000, 0).eax >= 0x8000_000a { Some(cpuid(0x8000_0001, 0)) } else { None };
+        let Some(extended) = extended.filter(|l| l.ecx & 1 << 2 != 0) else { return Err(Missing::Svm) };
+        let svm = cpuid(0x8000_000a, 0);
+        let features = Features::from_bits(svm.edx);
+        judge(VmCr::from_bits(rdmsr(VM_CR_NUMBER)), svm.ebx, features)?;
+        let xsave = cpuid(1, 0).ecx & 1 << 26 != 0;
+        let xcr0 = xsave.then(|| cpuid(0xd, 0)).map(|l| u64::from(l.edx) << 32 | u64::from(l.eax));
+        Ok(Self {
+            asids: svm.ebx,
+            features,
+            ffxsr: extended.edx & 1 << 25 != 0,
+            rdtscp: extended.edx & 1 << 27 != 0,
+            xcr0,
+        })
+    }
 }
 
 /// Checks CPUID and VM_CR of a processor that has SVM.
@@ -176,7 +176,7 @@ fn judge(vm_cr: VmCr, asids: u32, features: Features) -> Result<(), Missing> {
 /// (the kernel itself uses no FPU). `host_save` is the physical address of a 4 KiB page for the processor's own use.
 ///
 /// # Safety
-/// [`probe`] succeeded on this core. The page is 4 KiB aligned. As long as this core runs, it is used for nothing else.
+/// [`Capabilities::read`] succeeded on this core. The page is 4 KiB aligned. As long as this core runs, it is used for nothing else.
 pub unsafe fn enable(capabilities: &Capabilities, host_save: u64) {
     // SAFETY: SVM is present and not locked off. The caller owns the page. The control register bits concern only the
     // FPU, which no host code uses.

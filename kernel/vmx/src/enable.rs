@@ -7,7 +7,6 @@ use crate::{
     instructions::{Failed, vmxon},
 };
 use core::fmt;
-use machine::cpuid::Regs;
 use x86_64::registers::{
     control::{Cr0, Cr4},
     model_specific::Msr,
@@ -38,17 +37,6 @@ impl fmt::Display for Refused {
             Self::Vmxon(e) => write!(f, "VMXON failed: {e}."),
         }
     }
-}
-
-/// Reads the capabilities of the CPU that runs this. Returns `None` if its CPUID doesn't offer VMX.
-pub fn probe() -> Option<Capabilities> {
-    let has_vmx = raw_cpuid::CpuId::new().get_feature_info().is_some_and(|f| f.has_vmx());
-    let cpuid = |leaf, subleaf| {
-        let r = raw_cpuid::native_cpuid::cpuid_count(leaf, subleaf);
-        Regs { eax: r.eax, ebx: r.ebx, ecx: r.ecx, edx: r.edx }
-    };
-    // SAFETY: CPUID offers VMX, so the MSRs that `read` reads exist. Reading them has no effect.
-    has_vmx.then(|| Capabilities::read(cpuid, |number| unsafe { Msr::new(number).read() }))
 }
 
 /// Enters VMX root operation on this core. Sets the control registers as VT-x requires. Enables FPU and XSAVE

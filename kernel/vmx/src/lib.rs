@@ -2,7 +2,7 @@
 //! [`machine::vcpu::Vcpu`]. No other crate names a VMCS field.
 //!
 //! ```text
-//!  probe() ─▶ Capabilities ─▶ findings() for the report
+//!  Capabilities::read() ─▶ findings() for the report
 //!                   │
 //!  enable(region, capabilities)    once per core: 4 KiB for VMXON
 //!                   │
@@ -42,7 +42,7 @@ mod split_lock;
 mod vcpu;
 
 pub use capability::Capabilities;
-pub use enable::{enable, probe};
+pub use enable::enable;
 pub use entry::leave_entry_window;
 pub use msr::Bitmap;
 pub use offer::Offer;

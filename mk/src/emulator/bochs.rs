@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use scenarios::setup::Feature;
+
 use super::process::{Process, Run};
 use crate::{paths, tools};
 
@@ -52,7 +54,7 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
     let share = paths::tree().join("usr/share");
     let share = share.display();
     let folder = folder.display();
-    let without = if setup.virtualization { "" } else { ", exclude_features=vmx" };
+    let without = if setup.lacks == Some(Feature::Virtualization) { ", exclude_features=vmx" } else { "" };
     // Bochs names them by hexadecimal numbers.
     let each_cpu = |action| (0..setup.cpus).map(|cpu| format!(", cpu{cpu:x}={action}")).collect::<String>();
     let record = if setup.record_exits { each_cpu("report") } else { String::new() };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -45,8 +45,12 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let console = console.or(typed.as_ref().map(|path| path.0.as_path()));
     let com1 = run.folder.join("com1").display().to_string();
     let cpu = if kvm { "host" } else { "max" };
-    // Switches off SVM or VT-x, whichever the processor has.
-    let cpu = if setup.virtualization { cpu.to_owned() } else { format!("{cpu},svm=off,vmx=off") };
+    let cpu = match setup.lacks {
+        None => cpu.to_owned(),
+        // Whichever the processor has.
+        Some(Feature::Virtualization) => format!("{cpu},svm=off,vmx=off"),
+        Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
+    };
 
     let mut command = command();
     let accelerator = match (kvm, setup.logs_instructions) {

@@ -10,10 +10,8 @@ use crate::{paths, tools};
 /// The compiler's own target. It is named, so that the flags do not reach build scripts and macros.
 pub const HOST: &str = "x86_64-unknown-linux-gnu";
 
-/// What makes the stable compiler count edges for libFuzzer. Assertions and overflow checks are on.
-const FUZZING: &str = "--cfg fuzzing -Cdebug-assertions=on -Ccodegen-units=1 -Cpasses=sancov-module \
-    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table";
+/// How the targets are compiled for libFuzzer. Assertions and overflow checks are on. `compiler.sh` adds what counts edges.
+const FUZZING: &str = "--cfg fuzzing -Cdebug-assertions=on -Ccodegen-units=1";
 
 /// What compiles the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +25,29 @@ pub enum Compiler {
 /// Builds programs that look for inputs. Returns their folder.
 pub fn fuzzers(targets: &[&Target], compiler: Compiler) -> Result<PathBuf> {
     let more = ["--features", "libfuzzer"];
+    let wrapper = paths::root().join("mk/src/fuzz/compiler.sh").display().to_string();
+    let wrapper = [("RUSTC_WRAPPER", wrapper.as_str())];
     match compiler {
-        Compiler::Stable => build(targets, compiler, "fuzz", &more, FUZZING),
+        Compiler::Stable => build(targets, compiler, "fuzz", &more, FUZZING, &wrapper),
         Compiler::NightlyAsan => {
-            build(targets, compiler, "fuzz-asan", &more, &format!("{FUZZING} -Zsanitizer=address"))
+            build(targets, compiler, "fuzz-asan", &more, &format!("{FUZZING} -Zsanitizer=address"), &wrapper)
         }
     }
 }
 
 /// Builds programs that replay inputs and count lines. Returns their folder.
 pub fn counters(targets: &[&Target]) -> Result<PathBuf> {
-    build(targets, Compiler::Stable, "fuzz-coverage", &[], "-Cinstrument-coverage")
+    build(targets, Compiler::Stable, "fuzz-coverage", &[], "-Cinstrument-coverage", &[])
 }
 
-fn build(targets: &[&Target], compiler: Compiler, folder: &str, more: &[&str], flags: &str) -> Result<PathBuf> {
+fn build(
+    targets: &[&Target],
+    compiler: Compiler,
+    folder: &str,
+    more: &[&str],
+    flags: &str,
+    variables: &[(&str, &str)],
+) -> Result<PathBuf> {
     let folder = paths::target().join(folder);
     let mut arguments: Vec<String> =
         ["build", "--quiet", "--release", "--package", "fuzz", "--target", HOST].map(String::from).into();
@@ -48,7 +55,7 @@ fn build(targets: &[&Target], compiler: Compiler, folder: &str, more: &[&str], f
     arguments.extend(["--target-dir".to_owned(), folder.display().to_string()]);
     arguments.extend(targets.iter().flat_map(|target| ["--bin".to_owned(), format!("fuzz-{}", target.name)]));
     // Without optimization across crates the programs are built in a fraction of the time.
-    let environment = [("RUSTFLAGS", flags), ("CARGO_PROFILE_RELEASE_LTO", "off")];
+    let environment = [&[("RUSTFLAGS", flags), ("CARGO_PROFILE_RELEASE_LTO", "off")], variables].concat();
     let is_built = match compiler {
         Compiler::Stable => tools::cargo(&arguments, &environment)?,
         Compiler::NightlyAsan => tools::nightly_cargo(&arguments, &environment)?,

@@ -14,7 +14,7 @@ use crate::modes;
 use crate::platform::{BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::{Content, Module, Setup};
+use crate::setup::{Content, Feature, Module, Setup};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -351,7 +351,7 @@ fn bad_config(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 fn no_virtualization(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("no-virtualization", &[Guest::new(1).then("wait")]);
-    setup.virtualization = false;
+    setup.lacks = Some(Feature::Virtualization);
     let mut session = context.boot(&setup)?;
     let sentence = session.wait("the sentence on what is missing", seconds(60), |event| match event {
         Event::Report(entry) if entry.kind == ReportKind::RequiredMissing => Some(entry.text.to_string()),

@@ -180,14 +180,16 @@ impl Guest {
     /// [`Guest::send`] with a header.
     pub fn send_with(&mut self, header: &[u8], frame: &[u8], cuts: &[usize]) -> bool {
         while self.tx.take_used().is_some() {}
-        let gpa = BUFFERS + 0x10_0000 + self.next_tx % 256 * BUFFER_STRIDE;
-        let mut bytes = header.to_vec();
-        bytes.extend_from_slice(frame);
-        self.memory.write(gpa, &bytes).expect("a buffer");
+        let bytes = [header, frame].concat();
         let mut ends: Vec<usize> = cuts.iter().copied().filter(|&c| c > 0 && c < bytes.len()).collect();
         ends.push(bytes.len());
         ends.sort_unstable();
         ends.dedup();
+        if self.tx.free() < ends.len() {
+            return false;
+        }
+        let gpa = BUFFERS + 0x10_0000 + self.next_tx % 256 * BUFFER_STRIDE;
+        self.memory.write(gpa, &bytes).expect("a buffer");
         let mut start = 0;
         let mut buffers = Vec::new();
         for end in ends {

@@ -1,0 +1,45 @@
+//! What a machine has and what sidecore does about it, in sentences. Two programs say them: the hypervisor in its capability
+//! report, and `sidecore-doctor` (`tools/doctor`) on a Linux that runs on the machine before. So both say the same.
+//!
+//! ```text
+//!  CPUID, MSRs ──▶ processor::{x2apic, clock, machine_checks, speculation} ─┐
+//!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
+//!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┘
+//! ```
+//!
+//! Functions take CPUID as a function of leaf and sub-leaf that returns EAX, EBX, ECX and EDX, and RDMSR as a function of the
+//! number. They read only MSRs that CPUID or another MSR promises.
+
+#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+
+extern crate alloc;
+
+pub mod machine;
+pub mod processor;
+mod virtualization;
+
+pub use virtualization::Virtualization;
+
+use alloc::string::String;
+use control::{ReportEntry, ReportKind};
+
+fn entry(kind: ReportKind, text: impl Into<String>) -> ReportEntry {
+    ReportEntry { kind, text: text.into().into() }
+}
+
+fn found(text: impl Into<String>) -> ReportEntry {
+    entry(ReportKind::Found, text)
+}
+
+fn fallback(text: impl Into<String>) -> ReportEntry {
+    entry(ReportKind::Fallback, text)
+}
+
+fn warning(text: impl Into<String>) -> ReportEntry {
+    entry(ReportKind::Warning, text)
+}
+
+fn missing(text: impl Into<String>) -> ReportEntry {
+    entry(ReportKind::RequiredMissing, text)
+}

@@ -1,0 +1,389 @@
+//! What is said of a machine: the hypervisor's own sentences, and what only Linux shows.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use control::{ReportEntry, ReportKind};
+use findings::{Virtualization, machine, processor};
+use mca::Setup;
+use serde_json::{Value, json};
+use speculation::{Plan, Processor};
+
+use crate::linux::{Firmware, Linux, Unreadable};
+
+/// I/O ports of COM1 and COM2.
+const COM1: u16 = 0x3f8;
+const COM2: u16 = 0x2f8;
+/// Class codes: network controllers, and NVMe controllers with their programming interface.
+const NETWORK: u32 = 0x02;
+const NVME: u32 = 0x01_0802;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// As in the hypervisor's report.
+    Report(ReportKind),
+    /// It could not be read.
+    Unknown,
+}
+
+impl Kind {
+    /// Its name for programs. Those of the report's kinds are as in the hypervisor's events.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Report(ReportKind::Found) => "found",
+            Self::Report(ReportKind::RequiredMissing) => "required-missing",
+            Self::Report(ReportKind::Fallback) => "fallback",
+            Self::Report(ReportKind::Warning) => "warning",
+            Self::Report(ReportKind::Decision) => "decision",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Its name for people, as on the hypervisor's console.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Report(ReportKind::RequiredMissing) => "MISSING",
+            Self::Report(ReportKind::Decision) => "decided",
+            other => other.name(),
+        }
+    }
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it says.
+    pub kind: Kind,
+    /// The sentence.
+    pub text: String,
+    /// The hypervisor will say the same. Of an `Unknown`: it would say something there.
+    pub in_report: bool,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {:>8}: {}", self.kind.label(), self.text)
+    }
+}
+
+/// What follows from the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing that is required is missing.
+    Runs,
+    /// Something required is missing.
+    Missing,
+    /// Something could not be read, and nothing is known to be missing.
+    Unknown,
+}
+
+impl Verdict {
+    /// Judges lines.
+    #[must_use]
+    pub fn of(lines: &[Line]) -> Self {
+        let any = |kind| lines.iter().any(|line| line.kind == kind);
+        if any(Kind::Report(ReportKind::RequiredMissing)) {
+            Self::Missing
+        } else if any(Kind::Unknown) {
+            Self::Unknown
+        } else {
+            Self::Runs
+        }
+    }
+
+    /// The sentence for people.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Runs => "sidecore has all that it requires here",
+            Self::Missing => "sidecore does not run here as it is: see the lines MISSING",
+            Self::Unknown => "nothing is known to be missing, but not all could be read: see the lines `unknown`",
+        }
+    }
+
+    /// The name for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Runs => "runs",
+            Self::Missing => "missing",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The program's exit code.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Runs => 0,
+            Self::Missing => 1,
+            Self::Unknown => 3,
+        }
+    }
+}
+
+/// The lines as one object.
+#[must_use]
+pub fn to_json(lines: &[Line]) -> Value {
+    let line = |line: &Line| json!({ "kind": line.kind.name(), "text": line.text, "in_report": line.in_report });
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "verdict": Verdict::of(lines).name(),
+        "lines": lines.iter().map(line).collect::<Vec<_>>(),
+    })
+}
+
+/// Looks at the machine. `cpuid`: EAX, EBX, ECX and EDX of a leaf and a sub-leaf.
+#[must_use]
+pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
+    let mut said = Said::default();
+    said.report(processor::x2apic(&cpuid));
+    said.readable("how much memory there is", linux.memory(), |bytes| vec![machine::memory(bytes)]);
+    said.report(processor::clock(&cpuid));
+    said.with_msrs("machine checks", linux, |msr| processor::machine_checks(Setup::find(&cpuid, msr).as_ref()));
+    let mcfg = linux.acpi("MCFG").map(|table| table.and_then(|table| boot::acpi::ecam(&table).first().copied()));
+    said.readable("how PCI's configuration space is reached", mcfg, |window| {
+        vec![machine::configuration_space(window)]
+    });
+    let functions = linux.functions();
+    let count = functions.as_ref().map(|all| all.iter().filter(|f| !f.is_bridge()).count()).map_err(Clone::clone);
+    said.readable("the PCI devices", count, |count| vec![machine::pci_devices(count)]);
+    said.readable("whether there is a COM2", linux.has_uart(COM2), |has| {
+        if has { Vec::new() } else { vec![machine::no_com2()] }
+    });
+    let madt = linux.acpi("APIC").map(|table| table.map_or(1, |table| boot::acpi::cores(&table).len()));
+    said.readable("how many cores there are", madt, |listed| {
+        vec![machine::cores(listed.min(machine::MAX_CORES), listed)]
+    });
+    said.with_msrs("virtualization", linux, |msr| match Virtualization::find(&cpuid, msr) {
+        Ok(found) if found.is_sufficient() => [found.describe(), vec![found.completion()]].concat(),
+        Ok(found) => found.describe(),
+        Err(missing) => vec![missing],
+    });
+    // Without guests nobody is there to be defended against, and the hypervisor stops before it says so.
+    if Verdict::of(&said.lines) != Verdict::Missing {
+        said.with_msrs("what the processor is vulnerable to", linux, |msr| {
+            let processor = Processor::new(&cpuid, msr);
+            processor::speculation(&processor, &Plan::new(&processor))
+        });
+    }
+    said.of_linux(linux, functions);
+    said.lines
+}
+
+/// What was said so far.
+#[derive(Default)]
+struct Said {
+    lines: Vec<Line>,
+}
+
+impl Said {
+    fn add(&mut self, entries: impl IntoIterator<Item = ReportEntry>, in_report: bool) {
+        let line =
+            |entry: ReportEntry| Line { kind: Kind::Report(entry.kind), text: entry.text.into_owned(), in_report };
+        self.lines.extend(entries.into_iter().map(line));
+    }
+
+    /// Sentences that the hypervisor will say too.
+    fn report(&mut self, entries: impl IntoIterator<Item = ReportEntry>) {
+        self.add(entries, true);
+    }
+
+    fn unknown(&mut self, what: &str, why: &str, in_report: bool) {
+        self.lines.push(Line { kind: Kind::Unknown, text: format!("{what}: {why}"), in_report });
+    }
+
+    /// Sentences of something that may not be readable.
+    fn readable<T>(&mut self, what: &str, read: Result<T, Unreadable>, say: impl FnOnce(T) -> Vec<ReportEntry>) {
+        match read {
+            Ok(value) => self.report(say(value)),
+            Err(Unreadable(why)) => self.unknown(what, &why, true),
+        }
+    }
+
+    /// Sentences that may depend on MSRs. If one of these cannot be read, nothing of it is known.
+    fn with_msrs(&mut self, what: &str, linux: &Linux, say: impl FnOnce(&dyn Fn(u32) -> u64) -> Vec<ReportEntry>) {
+        let unreadable = RefCell::new(None);
+        let said = say(&|number| {
+            linux.msr(number).unwrap_or_else(|why| {
+                unreadable.borrow_mut().get_or_insert(why);
+                0
+            })
+        });
+        match unreadable.into_inner() {
+            None => self.report(said),
+            Some(Unreadable(why)) => self.unknown(what, &why, true),
+        }
+    }
+
+    /// A sentence that the hypervisor does not say.
+    fn own(&mut self, kind: ReportKind, text: String) {
+        self.add([ReportEntry { kind, text: text.into() }], false);
+    }
+
+    /// What only Linux shows: the firmware, who drives the NICs, its microcode.
+    fn of_linux(&mut self, linux: &Linux, functions: Result<Vec<crate::linux::Function>, Unreadable>) {
+        match linux.firmware() {
+            Ok(Firmware::Bios) => self.own(ReportKind::Found, "this Linux was started by a BIOS".into()),
+            Ok(Firmware::Uefi { secure_boot: Some(true) }) => self.own(
+                ReportKind::RequiredMissing,
+                "Secure Boot is on, and the firmware will refuse GRUB, which nobody has signed; switch it off in the \
+                 firmware's setup"
+                    .into(),
+            ),
+            Ok(Firmware::Uefi { secure_boot }) => {
+                let secure = if secure_boot.is_some() { "; Secure Boot is off" } else { "" };
+                self.own(ReportKind::Found, format!("this Linux was started by UEFI{secure}"));
+            }
+            Err(Unreadable(why)) => self.unknown("whether Secure Boot is on", &why, false),
+        }
+        match linux.has_uart(COM1) {
+            Ok(true) => self.own(ReportKind::Found, "COM1 is there: sidecore's console, 115,200 baud".into()),
+            Ok(false) => self.own(
+                ReportKind::Warning,
+                "no COM1: nobody will see what sidecore says, because it has no screen output".into(),
+            ),
+            Err(Unreadable(why)) => self.unknown("whether there is a COM1", &why, false),
+        }
+        match linux.microcode_loaded() {
+            Ok(None) => {}
+            Ok(Some(line)) => self.own(
+                ReportKind::Warning,
+                format!(
+                    "Linux has loaded microcode ({line}). sidecore loads none: with the firmware's own it may find the processor \
+                     vulnerable to more than is said here"
+                ),
+            ),
+            Err(Unreadable(why)) => self.unknown("whether Linux has loaded microcode", &why, false),
+        }
+        // Without the functions there is a line already.
+        for function in functions.iter().flatten() {
+            let (at, ids) = (&function.at, format!("{:04x}:{:04x}", function.vendor, function.device));
+            let driver =
+                function.driver.as_ref().map_or_else(String::new, |name| format!("; Linux drives it by {name}"));
+            match (machine::nic(function.vendor, function.device), function.class) {
+                (Some(name), _) => self.own(
+                    ReportKind::Found,
+                    format!("{name} at {at} ({ids}) can be a port: `device = \"{at}\"`{driver}"),
+                ),
+                (None, class) if class >> 16 == NETWORK => self.own(
+                    ReportKind::Fallback,
+                    format!("no driver for the network device at {at} ({ids}): sidecore leaves it alone{driver}"),
+                ),
+                (None, NVME) => {
+                    self.own(
+                        ReportKind::Found,
+                        format!("NVMe controller at {at} ({ids}): guests can have its namespaces"),
+                    );
+                }
+                (None, _) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// CPUID of a processor with SVM, x2APIC, machine checks and a constant TSC.
+    fn amd(leaf: u32, _: u32) -> [u32; 4] {
+        let word = |text: &[u8; 4]| u32::from_le_bytes(*text);
+        match leaf {
+            0 => [1, word(b"Auth"), word(b"cAMD"), word(b"enti")],
+            1 => [0x00a0_0f11, 0, 1 << 21 | 1 << 24, 1 << 7 | 1 << 14],
+            0x8000_0000 => [0x8000_000a, 0, 0, 0],
+            0x8000_0001 => [0, 0, 1 << 2, 0],
+            0x8000_0007 => [0, 0, 0, 1 << 8],
+            0x8000_000a => [1, 16, 0, 1],
+            _ => [0; 4],
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_never_well() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = look(&Linux::new(folder.path()), amd);
+        assert_eq!(Verdict::of(&lines), Verdict::Unknown);
+        for what in [
+            "how much memory",
+            "machine checks",
+            "configuration space",
+            "PCI devices",
+            "COM2",
+            "cores",
+            "virtualization",
+        ] {
+            let line =
+                lines.iter().find(|line| line.text.contains(what)).unwrap_or_else(|| panic!("{what}: {lines:#?}"));
+            assert_eq!((line.kind, line.in_report), (Kind::Unknown, true), "{what}");
+        }
+        assert!(!lines.iter().any(|line| line.text.contains("SVM with nested paging")));
+    }
+
+    #[test]
+    fn a_machine_that_can_be_read_has_the_report_s_sentences() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |path: &str, content: &[u8]| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, content).expect("a file");
+        };
+        // The file ends behind MSR 0x179 (MCG_CAP), with five banks. VM_CR's number is far behind.
+        let mut msrs = vec![0; 0x179 + 8];
+        msrs[0x179] = 5;
+        file("dev/cpu/0/msr", &msrs);
+        fs::File::options()
+            .write(true)
+            .open(folder.path().join("dev/cpu/0/msr"))
+            .and_then(|file| file.set_len(0xc001_0114 + 8))
+            .expect("a file with a hole");
+        file("dev/kmsg", b"");
+        file("sys/firmware/memmap/0/start", b"0x0");
+        file("sys/firmware/memmap/0/end", b"0x3fffffff");
+        file("sys/firmware/memmap/0/type", b"System RAM");
+        // Two enabled local APICs, and one that is not.
+        let apic = |id: u8, flags: u8| [0, 8, id, id, flags, 0, 0, 0];
+        file("sys/firmware/acpi/tables/APIC", &[&[0; 44][..], &apic(0, 1), &apic(1, 1), &apic(2, 0)].concat());
+        file("proc/tty/driver/serial", b"0: uart:16550A port:000003F8 irq:4\n1: uart:16550A port:000002F8 irq:3");
+        for (at, vendor, device, class) in
+            [("00:03.0", "0x8086", "0x10fb", "0x020000"), ("00:04.0", "0x8086", "0x1528", "0x020000")]
+        {
+            for (name, text) in [("vendor", vendor), ("device", device), ("class", class)] {
+                file(&format!("sys/bus/pci/devices/0000:{at}/{name}"), text.as_bytes());
+            }
+        }
+        let lines = look(&Linux::new(folder.path()), amd);
+        let has = |kind, text: &str| {
+            assert!(
+                lines.iter().any(|line| line.kind == Kind::Report(kind) && line.text.contains(text)),
+                "{text}: {lines:#?}"
+            );
+        };
+        has(ReportKind::Found, "1024 MiB of memory");
+        has(ReportKind::Found, "machine checks from 5 banks");
+        has(ReportKind::Fallback, "ACPI has no MCFG");
+        has(ReportKind::Found, "2 PCI devices");
+        has(ReportKind::Found, "2 cores, all started");
+        has(ReportKind::Found, "SVM with nested paging and 16 ASIDs");
+        has(ReportKind::Decision, "completions are by eli");
+        has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`");
+        has(ReportKind::Fallback, "no driver for the network device at 00:04.0");
+        assert!(!lines.iter().any(|line| line.text.contains("COM2")), "it is there");
+        assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
+        assert_eq!(to_json(&lines)["verdict"], "runs");
+    }
+
+    #[test]
+    fn something_missing_weighs_more_than_something_unknown() {
+        let line = |kind| Line { kind, text: String::new(), in_report: true };
+        let missing = line(Kind::Report(ReportKind::RequiredMissing));
+        assert_eq!(Verdict::of(&[line(Kind::Unknown), missing.clone()]), Verdict::Missing);
+        assert_eq!(Verdict::of(&[line(Kind::Report(ReportKind::Warning))]), Verdict::Runs);
+        assert_eq!([Verdict::Runs, Verdict::Missing, Verdict::Unknown].map(Verdict::code), [0, 1, 3]);
+    }
+}
