@@ -53,14 +53,16 @@ impl lifecycle::Guests<Change> for Places<'_> {
 }
 
 impl Apply {
-    /// Checks a file, and begins to carry out what it changes of `runs`. Returns what it says of that to whoever asked.
+    /// Checks a file, and begins to carry out what it changes of `runs`. Returns what it says of that to whoever asked. `now`:
+    /// milliseconds.
     ///
     /// # Errors
     /// Nothing is changed; the text says why, each mistake in a line.
-    pub fn begin(&mut self, wanted: &Wanted, runs: &Config) -> Result<(ApplyState, String), Text> {
+    pub fn begin(&mut self, now: u64, wanted: &Wanted, runs: &Config) -> Result<(ApplyState, String), Text> {
         if !wanted.dry {
             self.0.check_idle()?;
         }
+        self.0.read(now)?;
         let changes = changes(&wanted.module, runs)?;
         if wanted.dry || changes.is_empty() {
             return Ok((ApplyState::Nothing, lines(&changes, "nothing was done")?));

@@ -380,7 +380,7 @@ impl Operator {
         if self.ending.is_some() && !dry {
             return Err("sidecore is about to end".into());
         }
-        self.apply.begin(&Wanted { module, dry, restart, confirm }, &self.config)
+        self.apply.begin(milliseconds(), &Wanted { module, dry, restart, confirm }, &self.config)
     }
 
     fn begin(&mut self, ending: Ending) -> Result<(), Text> {

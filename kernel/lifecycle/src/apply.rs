@@ -16,6 +16,9 @@ use control::{ApplyState, Joined, Text, sentence, write};
 
 use crate::rollout::{Deed, Order, Rollout, Seen};
 
+/// Milliseconds between two files that are read. Reading one takes a millisecond or two of the control core.
+const READ_PERIOD: u64 = 100;
+
 /// What carries out the changes. `C` is the change of one guest.
 pub trait Guests<C> {
     /// How the guest of a change is.
@@ -35,6 +38,8 @@ pub struct Apply<C, S> {
     unconfirmed: Option<Unconfirmed<S>>,
     state: ApplyState,
     text: String,
+    /// When a file may be read again, in milliseconds.
+    read_at: u64,
 }
 
 /// What is being carried out.
@@ -57,11 +62,23 @@ struct Unconfirmed<S> {
 
 impl<C, S> Default for Apply<C, S> {
     fn default() -> Self {
-        Self { running: None, unconfirmed: None, state: ApplyState::Nothing, text: String::new() }
+        Self { running: None, unconfirmed: None, state: ApplyState::Nothing, text: String::new(), read_at: 0 }
     }
 }
 
 impl<C: Display, S> Apply<C, S> {
+    /// Notes that a file is read now, also if only to look what it would change. `now`: milliseconds.
+    ///
+    /// # Errors
+    /// Another one was read just before.
+    pub fn read(&mut self, now: u64) -> Result<(), Text> {
+        if now < self.read_at {
+            return Err("a file was read just before: ten a second are read at most".into());
+        }
+        self.read_at = now.saturating_add(READ_PERIOD);
+        Ok(())
+    }
+
     /// Whether nothing is being carried out, and nothing may go back.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
@@ -247,6 +264,14 @@ mod tests {
         apply.begin(changes.to_vec(), deeds.to_vec(), before, 1000, "it runs\n".into()).unwrap();
         assert_eq!((apply.state(), apply.text(), apply.is_idle()), (ApplyState::Running, "it runs\n", false));
         apply
+    }
+
+    #[test]
+    fn ten_files_a_second_are_read_at_most() {
+        let mut apply = Apply::<u32, ()>::default();
+        let read = (0..1000).filter(|now| apply.read(*now).is_ok()).count();
+        assert_eq!(read, 10);
+        assert!(apply.read(u64::MAX).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use control::{Command, Event, GuestState, ModuleSummary};
+use control::{Command, Event, GuestState, ModuleSummary, Outcome};
 
 use super::{Operator, in_guest, number, seconds, written};
 use crate::guests::{Guest, config_text};
@@ -101,6 +101,8 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
     ensure!(said.contains("the way back is done: guest c: added"), "{said}");
     ensure!(operator.says("alice", "show config")?.contains("sc.peer=10.0.0.2"), "it has what it had");
 
+    read_audit(operator, session)?;
+
     // It goes for good. Its module is free, and its place does not start.
     operator.says_of("alice", "apply", booted.as_bytes())?;
     ensure!(session.guest("c")?.state == GuestState::Stopped);
@@ -108,6 +110,26 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
     operator.says("alice", &format!("forget {MODULE}"))?;
     operator.context.figures.exactly("modules left of the guest that went", put_modules(session, MODULE)?, 0)?;
     operator.context.figures.exactly("guests that run then", session.running()?, 3)
+}
+
+/// The audit has who put and applied what, and no record for each piece.
+fn read_audit(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
+    let records = session.audit()?;
+    for (command, outcome) in [
+        (format!("put {MODULE} "), Outcome::Done),
+        ("put half 3 ".to_owned(), Outcome::Done),
+        ("put-end half".to_owned(), Outcome::Failed),
+        ("apply apply.toml".to_owned(), Outcome::Failed),
+        ("apply apply.toml 300".to_owned(), Outcome::Done),
+        ("confirm".to_owned(), Outcome::Done),
+    ] {
+        let found = records
+            .iter()
+            .any(|record| record.who == "alice" && record.command.starts_with(&*command) && record.outcome == outcome);
+        ensure!(found, "no record of `{command}`: {records:?}");
+    }
+    let pieces = records.iter().filter(|record| record.command.starts_with("put-data")).count();
+    operator.context.figures.exactly("records of pieces of a module", pieces, 0)
 }
 
 /// Puts the RAM disk: whole, and in ways that leave nothing.
