@@ -24,6 +24,7 @@
 
 extern crate alloc;
 
+mod apply;
 mod arch;
 mod cache;
 mod channel;

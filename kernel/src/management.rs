@@ -8,6 +8,7 @@
 use crate::{
     channel::{self, END, End},
     guests::{Guests, OwnPort},
+    modules,
     trace::{BLOCK, Opening},
 };
 use ::trace::saving::Sink;
@@ -16,6 +17,9 @@ use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Refused, Request, Te
 
 /// Most bytes that the guest gets in a tick: what the port's ring has room for at most.
 const TICK_BYTES: usize = 4 << 10;
+
+/// Bytes of commands that are read in a tick while a module comes.
+const PUT_BYTES: usize = 4 << 10;
 
 /// Makes the channel, if the configuration has a management guest.
 pub fn start(config: &Config) {
@@ -38,17 +42,20 @@ pub fn start(config: &Config) {
     });
 }
 
-/// Begins a tick: looks whether a new conversation has begun, and gives the guest what it has room for.
-pub fn tick(guests: &Guests) {
+/// Begins a tick: looks whether a new conversation has begun, and gives the guest what it has room for. Returns whether it has.
+pub fn tick(guests: &Guests) -> bool {
+    let mut is_new = false;
     if let Some(end) = &mut *END.lock() {
-        end.budget = READ_BYTES;
+        end.budget = if modules::all().is_taking() { PUT_BYTES } else { READ_BYTES };
         let now = guests.own_port(end.guest, CONTROL_PORT).map_or((0, None), |port| (port.life, port.guest_opening()));
         if now != end.conversation {
             end.conversation = now;
             end.channel.restart();
+            is_new = true;
         }
         end.pump(guests);
     }
+    is_new
 }
 
 /// Returns the guest's next command, or why a line is none, and who asks.

@@ -5,19 +5,22 @@
 //! does not react to its power button.
 
 use crate::{
+    apply::{Apply, Wanted},
     arch::{idle, time, timer},
     console,
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
-    management, options, pci, power, report,
+    management, modules, options, pci, power, report,
     trace::Reader,
 };
-use alloc::vec::Vec;
+use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
     Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture::Wanted, sentence, table,
+    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions,
+    Refused, Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -50,6 +53,10 @@ pub struct Operator {
     script: Caller,
     /// The configuration that runs.
     config: Config,
+    /// What was applied to it.
+    apply: Apply,
+    /// By which way a module comes.
+    putting: Option<Way>,
     /// What to do once all guests are down.
     ending: Option<Ending>,
 }
@@ -82,7 +89,9 @@ impl Operator {
             top: None,
             person,
             script,
-            config,
+            config: config.written(),
+            apply: Apply::default(),
+            putting: None,
             ending: None,
         }
     }
@@ -138,6 +147,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
+        self.apply.tick(milliseconds(), &mut self.guests, &mut self.config, self.ending.is_some());
         if self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
         }
@@ -145,7 +155,8 @@ impl Operator {
         if console::PROMPT.is_missing() && console::com1_is_idle() {
             self.reply_prompt();
         }
-        if self.guests.wants_end() && self.ending.is_none() {
+        // Between two lives of a guest that is changed nobody may be up.
+        if self.guests.wants_end() && self.ending.is_none() && self.apply.is_idle() {
             self.end("all guests have stopped");
         }
         if let Some(ending) = self.ending
@@ -243,6 +254,15 @@ impl Operator {
                 console::print(format_args!("{}", fmt::from_fn(|f| audit.show(f))));
             }
             Command::Show(View::Config) => console::print(format_args!("{}", Shown(&self.config))),
+            Command::Show(View::Modules) => {
+                let modules = modules::all().list()?;
+                console::print(format_args!("{}", fmt::from_fn(|f| ::control::show_modules(&modules, f))));
+            }
+            Command::Show(View::Apply) => console::print(format_args!("{}", self.apply.text())),
+            Command::Apply { .. } => {
+                let (_, text) = self.begin_apply(command)?;
+                console::print(format_args!("{text}"));
+            }
             Command::Show(View::Latency) => {
                 let latency = self.trace.latency(None, engines::cores())?;
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::latency::show(&latency, f))));
@@ -313,6 +333,14 @@ impl Operator {
                 }
                 self.guests.port_input(&guest, &port, &bytes)
             }
+            Command::Put { module, bytes, sha256 } => {
+                let is_used = |name: &str| self.apply.uses(&self.config, name);
+                modules::all().begin(milliseconds(), &module, bytes, &sha256, is_used)
+            }
+            Command::PutData { module, at, data } => modules::all().add(milliseconds(), &module, at, &data),
+            Command::PutEnd(module) => modules::all().end(&module, |name| self.apply.uses(&self.config, name)),
+            Command::Forget(module) => modules::all().forget(&module, |name| self.apply.uses(&self.config, name)),
+            Command::Confirm => self.apply.confirm(),
             Command::Shutdown => self.begin(Ending::Shutdown),
             Command::Reboot => self.begin(Ending::Reboot),
             Command::Help
@@ -324,6 +352,9 @@ impl Operator {
             | Command::Notice { .. }
             | Command::Config
             | Command::Latency
+            | Command::Modules
+            | Command::Apply { .. }
+            | Command::Applied
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
@@ -359,6 +390,13 @@ impl Operator {
 
     fn trace_state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
         self.trace.state(id, |slot| self.config.net_at(slot))
+    /// Begins to change guests to what a file says. Returns what is said of that.
+    fn begin_apply(&mut self, command: Command) -> Result<(ApplyState, String), Text> {
+        let Command::Apply { dry, restart, module, confirm } = command else { return Err("not `apply`".into()) };
+        if self.ending.is_some() && !dry {
+            return Err("sidecore is about to end".into());
+        }
+        self.apply.begin(milliseconds(), &Wanted { module, dry, restart, confirm }, &self.config)
     }
 
     fn begin(&mut self, ending: Ending) -> Result<(), Text> {
@@ -379,7 +417,10 @@ impl Operator {
 
     /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
     fn serve_management(&mut self) {
-        management::tick(&self.guests);
+        if management::tick(&self.guests) && self.putting == Some(Way::Channel) {
+            // Whoever has sent the first pieces is gone.
+            modules::all().give_up();
+        }
         for _ in 0..COMMANDS {
             let Some((caller, request)) = management::next(&self.guests) else { break };
             self.requested(&caller, request);
@@ -431,6 +472,27 @@ impl Operator {
                 let text = control::write(Shown(&self.config));
                 self.answer(caller, text.map(|text| Event::Config { id, text }), id);
             }
+            Command::Modules => {
+                let modules = modules::all().list();
+                self.answer(caller, modules.map(|modules| Event::Modules { id, modules }), id);
+            }
+            Command::Applied => self.answer(caller, self.apply.answer(id), id),
+            // The audit has the beginning and the end of a module.
+            Command::PutData { .. } => {
+                let result = self.carry_out(request.command);
+                self.reply(caller, id, result);
+            }
+            command @ Command::Apply { .. } => {
+                let mut said = None;
+                let result = audited(caller, command, |command| {
+                    said = Some(self.begin_apply(command)?);
+                    Ok(())
+                });
+                match (result, said) {
+                    (Ok(()), Some((state, text))) => self.answer(caller, Ok(Event::Applied { id, state, text }), id),
+                    (result, _) => self.reply(caller, id, result),
+                }
+            }
             Command::Latency => self.answer(caller, self.trace.latency(id, engines::cores()).map(Event::Latency), id),
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
@@ -451,6 +513,7 @@ impl Operator {
                 self.reply(caller, id, Ok(()));
             }
             other => {
+                let is_put = matches!(other, Command::Put { .. });
                 let result = audited(caller, other, |command| match command {
                     Command::Port { .. } if caller.way == Way::Channel => {
                         Err("`port` is a command of COM2, where the port's output goes".into())
@@ -463,6 +526,9 @@ impl Operator {
                     }
                     other => self.carry_out(other),
                 });
+                if is_put && result.is_ok() {
+                    self.putting = Some(caller.way);
+                }
                 self.reply(caller, id, result);
             }
         }
@@ -516,6 +582,11 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
     AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
+}
+
+/// Milliseconds from the TSC, which never decrease.
+fn milliseconds() -> u64 {
+    time::tsc().checked_div(time::rates().tsc / 1000).unwrap_or(0)
 }
 
 /// Milliseconds since 1970.

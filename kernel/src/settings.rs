@@ -49,12 +49,15 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     mistakes.extend(config::check_disks(&mut config, &found, options::booted()));
     // The NICs' rings, more for the disks, and more of the heap are taken before the guests' memory or with it, so the guests
     // have that much less.
-    let on_heap = guests::PART_BYTES
-        .saturating_mul(config.guests.len() as u64)
-        .saturating_add(guests::heap(config.guests.len(), config.management.is_some()) as u64);
+    let on_heap =
+        guests::PART_BYTES.saturating_mul(config.guests.len() as u64).saturating_add(guests::heap(&config) as u64);
+    let for_modules = config.management.as_ref().map_or(0, |management| management.modules);
     let traces = trace::memory(&config, cores::count());
-    let taken =
-        uplink::memory(&config).saturating_add(disks::memory(&config)).saturating_add(on_heap).saturating_add(traces);
+    let taken = uplink::memory(&config)
+        .saturating_add(disks::memory(&config))
+        .saturating_add(on_heap)
+        .saturating_add(traces)
+        .saturating_add(for_modules);
     let mut free = mem::FRAMES.lock().free().saturating_sub(taken);
     if virt::needs_splits() {
         // Each 2 MiB of a guest need a table of 4 KiB.
@@ -98,9 +101,10 @@ fn describe(config: &Config, plan: &Plan, topology: &Topology) {
             Completion::Eli => "eli: it owns its cores' local APICs, a shadow of its IDT keeps the host's vectors",
         };
         report::decision(format!(
-            "guest {}: {} MiB, vCPUs on cores {cores:?}, completions by {completion}",
+            "guest {}: {} MiB, vCPUs on cores {cores:?}, completions by {completion}{}",
             guest.name,
-            guest.memory >> 20
+            guest.memory >> 20,
+            if guest.spare { "; spare: `apply` says what it starts" } else { "" }
         ));
     }
     if !plan.given_up.is_empty() {

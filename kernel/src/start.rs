@@ -140,7 +140,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     let hashes = modules::hash_all();
     console::print(format_args!("\nwhat it is used for:\n"));
-    let (config, plan) = settings::load(&hashes);
+    let (config, plan) = settings::load(hashes);
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     let uplinks = uplink::open_all(&config, max_frame);
@@ -154,8 +154,14 @@ extern "C" fn on_own_stack() -> ! {
     // All guests' cores use the decoder's tables.
     machine::decode::prepare();
     // So that no command and no start of a guest lacks memory later.
-    if let Err(e) = heap::ensure_room(guests::heap(config.guests.len(), config.management.is_some())) {
+    if let Err(e) = heap::ensure_room(guests::heap(&config)) {
         report::warning(format!("the heap has little memory left for commands and guests: {e}"));
+    }
+    if let Some(bytes) = config.management.as_ref().map(|management| management.modules).filter(|bytes| *bytes > 0) {
+        match modules::reserve(bytes) {
+            Ok(()) => report::decision(format!("{} MiB are kept for modules that come later", bytes >> 20)),
+            Err(e) => report::warning(format!("no module can be put: {e}")),
+        }
     }
     let guests = Guests::new(&config, &plan);
     management::start(&config);

@@ -22,7 +22,7 @@ use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
-use scenarios::setup::{Medium, Setup};
+use scenarios::setup::{Content, Medium, Setup};
 
 use crate::{fetch, image, media, paths, tools, ui};
 
@@ -126,6 +126,10 @@ impl Launch for Emulator {
 
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {
         disk::start(self.platform, &self.folder(name)?)
+    }
+
+    fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf> {
+        image::file(content, &self.folder(name)?, "module")
     }
 
     fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {

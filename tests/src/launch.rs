@@ -10,7 +10,7 @@ use crate::linux::{self, Linux};
 use crate::nic::Nic;
 use crate::platform::Platform;
 use crate::session::Session;
-use crate::setup::Setup;
+use crate::setup::{Content, Setup};
 use crate::vhost::{Testpmd, Vhost};
 
 /// Starts emulated servers.
@@ -49,6 +49,9 @@ pub trait Launch {
     /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
+
+    /// Builds a boot module with this content. `name` is a folder of its own, which is empty before. Returns its path.
+    fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf>;
 
     /// Builds the medium of a setup, and starts nothing. Tools that others wrote check a stick. `name` is the folder that it is
     /// in. Returns its path.
@@ -113,6 +116,9 @@ pub mod nowhere {
             bail!("nothing to start")
         }
         fn build_medium(&mut self, _: &Setup, _: &str) -> Result<PathBuf> {
+            bail!("nothing to build")
+        }
+        fn build_module(&mut self, _: &Content, _: &str) -> Result<PathBuf> {
             bail!("nothing to build")
         }
         fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {

@@ -13,7 +13,7 @@ use crate::linux::{self, Linux};
 use crate::nic::Nic;
 use crate::platform::Platform;
 use crate::session::Session;
-use crate::setup::Setup;
+use crate::setup::{Content, Setup};
 use crate::vhost::{Testpmd, Vhost};
 
 /// One end-to-end test, without its code.
@@ -141,6 +141,11 @@ impl<'a> Context<'a> {
     /// See [`Launch::build_medium`].
     pub fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
         self.launch.build_medium(setup, name)
+    }
+
+    /// See [`Launch::build_module`].
+    pub fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf> {
+        self.launch.build_module(content, name)
     }
 
     /// See [`Launch::judge`].

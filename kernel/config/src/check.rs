@@ -18,7 +18,7 @@ pub fn check_modules(config: &mut Config, modules: &[&str]) -> Vec<Mistake> {
             format!("no boot module `{name}` for the {what}; {have}")
         };
         match &guest.initrd {
-            _ if missing(&guest.kernel) => {
+            _ if !guest.spare && missing(&guest.kernel) => {
                 let what = if guest.firmware { "firmware" } else { "kernel" };
                 Some((guest.places.kernel.clone(), message(what, &guest.kernel)))
             }

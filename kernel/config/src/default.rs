@@ -40,6 +40,7 @@ fn guest(name: String) -> Guest {
         name,
         vcpus: 1,
         memory: MEMORY,
+        spare: false,
         kernel: "vmlinuz".into(),
         firmware: false,
         initrd: Some("initrd".into()),

@@ -18,7 +18,10 @@ pub struct Guest {
     pub vcpus: u32,
     /// RAM in bytes.
     pub memory: u64,
-    /// Name of the boot module that it starts: a kernel (a bzImage, or an ELF file with a PVH entry), or firmware.
+    /// Its cores, memory and devices are kept for it, and it does not start. `apply` gives it a kernel.
+    pub spare: bool,
+    /// Name of the boot module that it starts: a kernel (a bzImage, or an ELF file with a PVH entry), or firmware. Empty if it is
+    /// spare.
     pub kernel: String,
     /// Whether that is firmware: `firmware` was given instead of `kernel`.
     pub firmware: bool,
@@ -254,6 +257,13 @@ impl Guest {
     #[must_use]
     pub fn memory_with_disks(&self) -> u64 {
         self.blocks().fold(self.memory, |sum, block| sum.saturating_add(block.memory()))
+    }
+
+    /// Names of the boot modules that the guest uses.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        let disks = self.blocks().filter_map(|block| block.module());
+        let kernel = Some(&*self.kernel).filter(|_| !self.spare);
+        kernel.into_iter().chain(self.initrd.as_deref()).chain(disks)
     }
 
     /// Its entropy devices, in their order.

@@ -22,6 +22,7 @@ mod check;
 mod completion;
 mod config;
 mod default;
+mod difference;
 mod disk;
 mod disk_check;
 mod disk_name;
@@ -57,6 +58,7 @@ pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling, Smt};
 pub use control::Level;
 pub use default::default_config;
+pub use difference::{Change, ChangeKind, Machine, difference, needs_restart, way_back};
 pub use disk::{Block, Cache, Disk, Partition, Unpacked};
 pub use disk_check::check_disks;
 pub use disk_name::{ControllerKind, ControllerName, DiskName, FoundController, FoundNamespace, disk_line};
@@ -66,10 +68,10 @@ pub use guest::{
     Completion, Console, Entropy, Guest, GuestDevice, Net, NotifyBar, Offloads, Places, Requests, Restart, SplitLock,
 };
 pub use limits::{
-    DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE, MAX_CONSOLE_PORTS,
-    MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_FILE, MAX_GATEWAY, MAX_GUESTS, MAX_MEMORY, MAX_MTU,
-    MAX_NETS, MAX_PAIRS, MAX_SERIAL, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT,
-    MIN_MEMORY, MIN_MTU, heap,
+    DEFAULT_MTU, DEFAULT_OVERLAY, MAX_ADDRESSES, MAX_APPLIED, MAX_BLOCK_QUEUES, MAX_BLOCKS, MAX_CMDLINE,
+    MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_FILE, MAX_GATEWAY, MAX_GUESTS,
+    MAX_MEMORY, MAX_MTU, MAX_NETS, MAX_PAIRS, MAX_PUT, MAX_SERIAL, MAX_STAGES, MAX_STATIC, MAX_UPLINKS, MAX_VCPUS,
+    MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, apply_heap, heap,
 };
 pub use mac::Mac;
 pub use management::{CONTROL_PORT, Management, TRACE_PORT, is_reserved_port};

@@ -11,6 +11,16 @@ pub const MAX_FILE: usize = 64 << 10;
 pub const fn heap(len: usize) -> usize {
     len.saturating_mul(320).saturating_add(64 << 10)
 }
+/// Largest file that is applied while the machine runs, in bytes. The heap has [`heap`] of it from the boot on.
+pub const MAX_APPLIED: usize = 16 << 10;
+/// Most bytes of the heap that it takes to apply a file of `len` bytes: to read it, and for what changes of the largest
+/// configuration.
+#[must_use]
+pub const fn apply_heap(len: usize) -> usize {
+    heap(len).saturating_add(512 << 10)
+}
+/// Most memory for modules that come while the machine runs, in bytes.
+pub const MAX_PUT: u64 = 1 << 30;
 /// Most vCPUs of a guest.
 pub const MAX_VCPUS: u32 = 8;
 /// Most guests.

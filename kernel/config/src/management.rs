@@ -18,6 +18,8 @@ pub struct Management {
     pub guest: String,
     /// `allow`: what the guest may ask. Only `view` without it.
     pub allow: Permissions,
+    /// `modules`: bytes of memory for modules that come while the machine runs. 0: none can come, and nothing can be applied.
+    pub modules: u64,
     /// Its place in the file.
     pub place: Place,
 }

@@ -6,15 +6,7 @@ use alloc::vec::Vec;
 
 use crate::check::leave_out;
 use crate::module::{Module, Sha256};
-use crate::{Config, Guest, Mistake, Place};
-
-impl Guest {
-    /// Names of the boot modules that the guest uses.
-    fn modules(&self) -> impl Iterator<Item = &str> {
-        let disks = self.blocks().filter_map(|block| block.module());
-        [self.kernel.as_str()].into_iter().chain(self.initrd.as_deref()).chain(disks)
-    }
-}
+use crate::{Config, Mistake, Place};
 
 /// Leaves out guests that use a boot module whose contents are not those that `[[module]]` names. `found` returns the
 /// SHA-256 of the boot module of a name, or `None` if there is no such module. Such a `[[module]]` is a mistake too:

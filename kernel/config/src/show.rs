@@ -185,7 +185,8 @@ fn management(f: &mut Formatter<'_>, config: &Config) -> fmt::Result {
     };
     f.write_str("\n[management]\n")?;
     key(f, "guest", &Text(&management.guest))?;
-    key(f, "allow", &permissions(management.allow))
+    key(f, "allow", &permissions(management.allow))?;
+    some(f, "modules", Some(management.modules).filter(|bytes| *bytes != 0).map(|bytes| Quoted(size::show(bytes))))
 }
 
 fn trace(f: &mut Formatter<'_>, trace: Trace) -> fmt::Result {
@@ -340,7 +341,11 @@ fn show_guest(f: &mut Formatter<'_>, config: &Config, guest: &Guest) -> fmt::Res
     key(f, "name", &Text(&guest.name))?;
     some(f, "vcpus", Some(guest.vcpus).filter(|vcpus| *vcpus != 1))?;
     key(f, "memory", &Quoted(size::show(guest.memory)))?;
-    key(f, if guest.firmware { "firmware" } else { "kernel" }, &Text(&guest.kernel))?;
+    if guest.spare {
+        key(f, "spare", &true)?;
+    } else {
+        key(f, if guest.firmware { "firmware" } else { "kernel" }, &Text(&guest.kernel))?;
+    }
     word(f, "initrd", guest.initrd.as_deref())?;
     word(f, "cmdline", Some(&*guest.cmdline).filter(|cmdline| !cmdline.is_empty()))?;
     choice(f, "completion", guest.completion, Completion::default(), &Completion::WORDS)?;

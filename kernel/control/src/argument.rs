@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Text,
     /// What goes to a guest. Nobody types it in the shell, and the audit does not keep it.
     Input,
+    /// An integer from 0. 0 is the same as nothing.
+    Number,
     /// `on` or `off`; true or false in JSON.
     Flag,
     /// This word, or nothing.
@@ -54,6 +56,20 @@ pub(crate) const VALUE: Argument = Argument { member: Some("value"), shown: "VAL
 pub(crate) const LINE: Argument = Argument { member: Some("line"), shown: "[LINE]", needed: false, kind: Kind::Text };
 pub(crate) const WHY: Argument = Argument { member: Some("why"), shown: "[WHY]", needed: false, kind: Kind::Text };
 
+pub(crate) const MODULE: Argument =
+    Argument { member: Some("module"), shown: "MODULE", needed: true, kind: Kind::Text };
+pub(crate) const BYTES: Argument = Argument { member: Some("bytes"), shown: "BYTES", needed: true, kind: Kind::Number };
+pub(crate) const SHA256: Argument =
+    Argument { member: Some("sha256"), shown: "SHA256", needed: true, kind: Kind::Text };
+pub(crate) const AT: Argument = Argument { member: Some("at"), shown: "AT", needed: true, kind: Kind::Number };
+pub(crate) const DATA: Argument = Argument { member: Some("data"), shown: "DATA", needed: true, kind: Kind::Input };
+pub(crate) const DRY_RUN: Argument =
+    Argument { member: Some("dry"), shown: "[--dry-run]", needed: false, kind: Kind::Option("--dry-run") };
+pub(crate) const RESTART: Argument =
+    Argument { member: Some("restart"), shown: "[--restart]", needed: false, kind: Kind::Option("--restart") };
+pub(crate) const CONFIRM: Argument =
+    Argument { member: Some("confirm"), shown: "[SECONDS]", needed: false, kind: Kind::Number };
+
 /// What was given for an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Given<'a> {
@@ -61,6 +77,7 @@ pub(crate) enum Given<'a> {
     Nothing,
     Text(&'a str),
     Flag(bool),
+    Number(u64),
 }
 
 /// Most arguments of a command.
@@ -88,6 +105,16 @@ impl Value for String {
 
     fn given(&self) -> Given<'_> {
         Given::Text(self)
+    }
+}
+
+impl Value for u64 {
+    fn read(given: Given<'_>) -> Result<Self, Text> {
+        Ok(if let Given::Number(number) = given { number } else { 0 })
+    }
+
+    fn given(&self) -> Given<'_> {
+        Given::Number(*self)
     }
 }
 
@@ -166,6 +193,14 @@ impl Argument {
                 Err(sentence(format_args!("`{command}` takes `on` or `off`, but got `{other}`")))
             }
             (Kind::Option(_), _) => Ok(Given::Flag(true)),
+            (Kind::Number, _) => {
+                // A sign is not one of the digits.
+                let number = word.parse().ok().filter(|_| word.bytes().all(|byte| byte.is_ascii_digit()));
+                number.map(Given::Number).ok_or_else(|| {
+                    let other = Shortened(word);
+                    sentence(format_args!("`{command}` takes a number for {}, but got `{other}`", self.shown))
+                })
+            }
             (Kind::Guest | Kind::Text | Kind::Input | Kind::Choice { .. }, _) => self.text(word),
         }
     }

@@ -10,7 +10,8 @@ use core::fmt;
 
 use crate::Text;
 use crate::argument::{
-    AllGiven, Argument, CLASSES, GUEST, Given, Kind, LINE, ON, PORT, RAW, STOP, TEXT, VALUE, Value, WHY,
+    AT, AllGiven, Argument, BYTES, CLASSES, CONFIRM, DATA, DRY_RUN, GUEST, Given, Kind, LINE, MODULE, ON, PORT, RAW,
+    RESTART, SHA256, STOP, TEXT, VALUE, Value, WHY,
 };
 use crate::capture::FILTER;
 use crate::no_memory::sentence;
@@ -161,7 +162,7 @@ commands! {
     } => CONSOLE, json("port");
     /// Shows counters. COM2 always gets all of them.
     Show(view: View = VIEW) => VIEW,
-        shell("show", "counters (all), exits, engine, ports, memory, audit,\nconfig, latency"), json("counters");
+        shell("show", "counters (all), exits, engine, ports, memory, audit,\nconfig, latency, modules, apply"), json("counters");
     /// A live picture of the machine (COM1 only).
     Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
@@ -179,6 +180,46 @@ commands! {
     Config => VIEW, json("config");
     /// How long exits, turns and visits took (COM2 only; the shell has `show latency`).
     Latency => VIEW, json("latency");
+    /// Begins to take a module (COM2 only).
+    Put {
+        /// Its name.
+        module: String = MODULE,
+        /// Its size.
+        bytes: u64 = BYTES,
+        /// Its SHA-256 in 64 hexadecimal digits.
+        sha256: String = SHA256,
+    } => OPERATE, json("put");
+    /// A piece of the module (COM2 only).
+    PutData {
+        /// Its name.
+        module: String = MODULE,
+        /// The bytes before this piece.
+        at: u64 = AT,
+        /// The piece in base64 (RFC 4648, with padding).
+        data: String = DATA,
+    } => OPERATE, json("put-data");
+    /// The module is complete (COM2 only).
+    PutEnd(module: String = MODULE) => OPERATE, json("put-end");
+    /// Forgets a module that was put.
+    Forget(module: String = MODULE) => OPERATE, shell("forget", "give the memory of a module that was put free"), json("forget");
+    /// The modules (COM2 only; the shell has `show modules`).
+    Modules => VIEW, json("modules");
+    /// Changes guests to what a file says.
+    Apply {
+        /// Only shows what it would change.
+        dry: bool = DRY_RUN,
+        /// Guests may be restarted.
+        restart: bool = RESTART,
+        /// The module that is the file.
+        module: String = MODULE,
+        /// Seconds after which everything goes back, without `confirm`. 0: it stays.
+        confirm: u64 = CONFIRM,
+    } => OPERATE,
+        shell("apply", "change guests as a file says; back after SECONDS\nwithout `confirm`"), json("apply");
+    /// What was applied stays.
+    Confirm => OPERATE, shell("confirm", "what was applied stays, until reboot"), json("confirm");
+    /// What was applied last, and how far it is (COM2 only; the shell has `show apply`).
+    Applied => VIEW, json("applied");
     /// Switches the engines' profiles on or off: the requests of a visit, the length of a turn.
     Watch(on: bool = ON) => PROFILE,
         shell("watch", "count what the engines do, for `show engine`"), json("watch");
@@ -283,6 +324,8 @@ impl Command {
                 (Kind::Option(_), _) => Ok(()),
                 (_, Given::Flag(on)) => f.write_str(if on { " on" } else { " off" }),
                 (_, Given::Text(text)) => write!(f, " {text}"),
+                (_, Given::Number(0)) => Ok(()),
+                (_, Given::Number(number)) => write!(f, " {number}"),
             })
         })
     }
@@ -388,6 +431,7 @@ mod tests {
                     Kind::Flag | Kind::Option(_) => Given::Flag(true),
                     Kind::Choice { words, .. } => Given::Text(words[0]),
                     Kind::Guest | Kind::Text | Kind::Input => Given::Text("a"),
+                    Kind::Number => Given::Number(7),
                 };
             }
             let command = (row.make)(&given).unwrap();

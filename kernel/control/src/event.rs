@@ -118,6 +118,24 @@ pub enum Event {
         /// It, as a file `sidecore.toml`.
         text: String,
     },
+    /// The modules, on request.
+    Modules {
+        /// The `id` of the command that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// Those of the boot, then those that were put.
+        modules: Vec<ModuleSummary>,
+    },
+    /// What a file changes of guests, in the answer to `apply`; and how far it is, in the answer to `applied`.
+    Applied {
+        /// The `id` of the command that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// The state.
+        state: ApplyState,
+        /// Lines for a person.
+        text: String,
+    },
     /// A piece of a trace: see the crate `trace`. The pieces in their order are the whole.
     Trace {
         /// Its bytes in base64 (RFC 4648, with padding).
@@ -242,6 +260,36 @@ pub struct GuestSummary {
     /// Why it last stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<StopReason>,
+}
+
+/// A module in the answer to `modules`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleSummary {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256 in hexadecimal digits.
+    pub sha256: String,
+    /// It was put while the machine runs.
+    pub put: bool,
+}
+
+/// How far the last `apply` is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyState {
+    /// Nothing was applied, or it was only looked at, or there was nothing to do.
+    #[default]
+    Nothing,
+    /// It is being carried out.
+    Running,
+    /// It is carried out.
+    Done,
+    /// It is carried out, and goes back without `confirm`.
+    Unconfirmed,
+    /// It could not be carried out; the text says what was.
+    Failed,
 }
 
 /// A range of the machine's memory.
@@ -405,6 +453,11 @@ mod tests {
                 },
             },
             Event::Config { id: Some(4), text: "[log]\nlevel = \"info\"\n".into() },
+            Event::Modules {
+                id: Some(5),
+                modules: [ModuleSummary { name: "k".into(), bytes: 7, sha256: "00".into(), put: true }].into(),
+            },
+            Event::Applied { id: Some(6), state: ApplyState::Unconfirmed, text: "guest c: added\n".into() },
             Event::done(Some(7)),
             Event::refused(None, "no guest `b`".into()),
             Event::End { reason: "shutdown".into() },

@@ -28,6 +28,7 @@ mod guest_state;
 mod json;
 pub mod latency;
 mod line;
+mod modules;
 mod name;
 mod nearest;
 mod no_memory;
@@ -41,8 +42,10 @@ mod request;
 mod screen_of;
 mod sender;
 mod setting;
+mod sha256;
 mod shell;
 mod shown;
+mod store;
 pub mod table;
 mod terminal;
 mod top;
@@ -65,10 +68,14 @@ pub use counters::{
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
 };
 pub use editor::{Editor, Typed};
-pub use event::{Event, GuestSummary, Level, PhysicalRange, Platform, ReportEntry, ReportKind, Virtualization};
+pub use event::{
+    ApplyState, Event, GuestSummary, Level, ModuleSummary, PhysicalRange, Platform, ReportEntry, ReportKind,
+    Virtualization,
+};
 pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
+pub use modules::show_modules;
 pub use name::is_name;
 pub use nearest::{MAX_WORD, nearest};
 pub use no_memory::{NoMemory, OUT_OF_MEMORY, collect, copy, push, sentence, write};
@@ -80,8 +87,10 @@ pub use prompt::Prompt;
 pub use request::{Refused, Request};
 pub use sender::{MAX_ADDRESS, MAX_WHO, Sender};
 pub use setting::SettingKey;
+pub use sha256::Sha256;
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
+pub use store::{MAX_PUT_MODULES, Store};
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};

@@ -42,6 +42,7 @@ pub struct Request {
 
 /// Most members of a request that are not `id`, `command`, `who` or `address`. There are not so many names.
 const MEMBERS: usize = 13;
+const MEMBERS: usize = 20;
 
 /// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
 /// can name them.
@@ -70,6 +71,8 @@ impl<'a> Members<'a> {
                 let given = match (&argument.kind, value) {
                     (Kind::Flag | Kind::Option(_), Value::Flag(flag)) => Given::Flag(flag),
                     (Kind::Flag | Kind::Option(_), _) => return expected("true or false"),
+                    (Kind::Number, Value::Number(number)) => Given::Number(number),
+                    (Kind::Number, _) => return expected("an integer from 0"),
                     (_, Value::Text(text)) => argument.text(text)?,
                     _ => return expected("a text"),
                 };
@@ -98,6 +101,7 @@ impl<'a> Members<'a> {
             let value = match *given {
                 Given::Text(text) => Value::Text(text),
                 Given::Flag(flag) => Value::Flag(flag),
+                Given::Number(number) => Value::Number(number),
                 Given::Nothing => Value::Null,
             };
             return Err(sentence(format_args!("`{word}` takes no `{member}`, but got {value}")));
@@ -200,6 +204,7 @@ impl Serialize for Request {
             match (argument.member, given) {
                 (Some(member), Given::Text(text)) => map.serialize_entry(member, text)?,
                 (Some(member), Given::Flag(flag)) => map.serialize_entry(member, &flag)?,
+                (Some(member), Given::Number(number)) => map.serialize_entry(member, &number)?,
                 _ => {}
             }
         }
@@ -232,6 +237,10 @@ mod tests {
             ("version", r#"{"command":"version"}"#),
             ("shutdown", r#"{"command":"shutdown"}"#),
             ("reboot", r#"{"command":"reboot"}"#),
+            ("forget k", r#"{"command":"forget","module":"k"}"#),
+            ("apply --dry-run f", r#"{"command":"apply","module":"f","dry":true}"#),
+            ("apply f 60 --restart", r#"{"command":"apply","module":"f","restart":true,"confirm":60}"#),
+            ("confirm", r#"{"command":"confirm"}"#),
         ] {
             assert_eq!(Command::from_words(words).unwrap(), Request::from_line(json).unwrap().command, "{words}");
         }
@@ -249,6 +258,11 @@ mod tests {
         assert!(json_error(r#"{"command":"port","guest":"a","on":true}"#).contains("`port`"));
         assert!(json_error(r#"{"command":"port","guest":"a","port":"p"}"#).contains("`on`"));
         assert!(json_error(r#"{"command":"stop","guest":"a","port":"p"}"#).contains("takes no `port`, but got \"p\""));
+        assert!(
+            json_error(r#"{"command":"put","module":"k","bytes":"7","sha256":""}"#).contains("expected an integer")
+        );
+        assert!(json_error(r#"{"command":"put","module":"k","bytes":-7,"sha256":""}"#).contains("`-`"));
+        assert!(json_error(r#"{"command":"stop","guest":"a","at":7}"#).contains("takes no `at`, but got 7"));
         assert_eq!(
             Request::from_line(r#"{"command":"strat","id":9}"#),
             Err(Refused { id: Some(9), error: unknown("command", "strat", words()) })
@@ -331,6 +345,9 @@ mod tests {
                 Command::Notice { what: crate::Notice::Refused, line: text.clone(), why: text.clone() },
                 Command::Set { guest: guest.clone(), key: crate::SettingKey::Restart, value: text.clone() },
                 Command::List,
+                Command::Put { module: guest.clone(), bytes: id.unwrap_or(7), sha256: text.clone() },
+                Command::PutData { module: guest.clone(), at: id.unwrap_or(7), data: text.clone() },
+                Command::Apply { dry: true, restart: false, module: guest.clone(), confirm: id.unwrap_or(0) },
             ] {
                 let sender = Sender::new(&guest, "10.0.0.5");
                 let request = Request { id, sender, command };

@@ -54,7 +54,7 @@ pub fn show(view: View, counters: &Counters, out: &mut dyn Write) -> fmt::Result
         View::Ports => ports(counters, out),
         View::Memory => memory(counters, out),
         // They are not in the counters. `Audit::show` and `latency::show` write them, and the crate `config` what runs.
-        View::Audit | View::Config | View::Latency => Ok(()),
+        View::Audit | View::Config | View::Latency | View::Modules | View::Apply => Ok(()),
     }
 }
 

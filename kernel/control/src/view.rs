@@ -25,5 +25,9 @@ words! {
         Config = "config";
         /// How long exits, turns and visits took.
         Latency = "latency";
+        /// The modules.
+        Modules = "modules";
+        /// What was applied last.
+        Apply = "apply";
     }
 }

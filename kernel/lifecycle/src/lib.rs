@@ -21,13 +21,17 @@
 extern crate alloc;
 
 mod action;
+mod apply;
 mod asks;
 mod backoff;
 mod devices;
 mod life;
+mod rollout;
 mod wait;
 
 pub use action::{Action, End, Refused, Report, explain_pending};
+pub use apply::{Apply, Guests};
 pub use asks::Asks;
 pub use devices::{Devices, Outcome, Step};
 pub use life::Life;
+pub use rollout::{Deed, Order, Rollout, Seen};

@@ -18,7 +18,6 @@ use crate::{
     arch::time,
     cores::Core,
     engines::{self, Answer},
-    firmware,
     heap::{self, For},
     maps::{AtWork, While},
     modules, trace, virt,
@@ -28,7 +27,7 @@ use config::{Completion, Restart, Setting, is_reserved_port};
 use control::{Event, GuestSummary, Joined, NoMemory, Pause, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
 use core::{fmt, fmt::Write as _, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
-use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Step, explain_pending};
+use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Seen, Step, explain_pending};
 use machine::{
     machine::{Machine, Settings, Stop},
     split_lock::SplitLocks,
@@ -134,12 +133,42 @@ impl Guest {
 
     /// Whether it starts with the machine.
     pub fn autostart(&self) -> bool {
-        self.config.autostart
+        self.config.autostart && !self.config.spare
     }
 
     /// Whether it neither runs nor waits for its next life.
     pub fn is_down(&self) -> bool {
         self.life.is_down()
+    }
+
+    /// Whether its place is spare: it has nothing to start.
+    pub const fn is_spare(&self) -> bool {
+        self.config.spare
+    }
+
+    /// How it is, for changes.
+    pub fn seen(&self) -> Seen {
+        if self.life.is_down() {
+            Seen::Down
+        } else if self.life.is_up() {
+            Seen::Up
+        } else {
+            Seen::Between
+        }
+    }
+
+    /// Gives it the values of another configuration of the same place. While it runs, only those may differ that need no restart.
+    pub fn give(&mut self, config: config::Guest) {
+        if config.weight != self.config.weight {
+            self.reweigh(config.weight);
+        }
+        self.life.set_always(config.restart == Restart::Always);
+        self.config = config;
+    }
+
+    fn reweigh(&self, weight: u16) {
+        let share = GuestWeight { guest: self.number, weight };
+        engines::all().iter().for_each(|engine| engine.reweigh(share));
     }
 
     /// Whether sidecore may end: it is down, or the time that a shutdown waits for it is over.
@@ -193,10 +222,7 @@ impl Guest {
     pub fn set(&mut self, setting: Setting, managed: Option<&String>) -> Result<(), Text> {
         setting.apply(&mut self.config, managed)?;
         match setting {
-            Setting::Weight(weight) => {
-                let share = GuestWeight { guest: self.number, weight };
-                engines::all().iter().for_each(|engine| engine.reweigh(share));
-            }
+            Setting::Weight(weight) => self.reweigh(weight),
             Setting::Restart(restart) => self.life.set_always(restart == Restart::Always),
         }
         Ok(())
@@ -432,8 +458,9 @@ impl Guest {
             let _everybody = For::everybody();
             heap::has_room(JOBS_BYTES)?;
         }
-        let kernel = modules::find(&self.config.kernel)?;
-        let initrd = self.config.initrd.as_deref().map(modules::find).transpose()?;
+        let modules = modules::all();
+        let kernel = modules.contents(&self.config.kernel)?;
+        let initrd = self.config.initrd.as_deref().map(|name| modules.contents(name)).transpose()?;
         if !self.clean {
             return Err("its memory could not be zeroed".into());
         }
@@ -453,13 +480,13 @@ impl Guest {
             name: self.config.name.clone(),
             memory: has.memory.clone(),
             vcpus: self.cores.len(),
-            kernel: kernel.bytes(),
+            kernel,
             firmware: self.config.firmware,
             notify: match self.config.notify_bar {
                 config::NotifyBar::Io => NotifyBar::Io,
                 config::NotifyBar::Memory => NotifyBar::Memory,
             },
-            initrd: initrd.map(firmware::Module::bytes),
+            initrd,
             cmdline: &self.config.cmdline,
             devices: has.devices.iter().map(|device| device.shared).collect(),
             interrupts: match self.config.completion {

@@ -37,7 +37,7 @@ use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text,
 use core::sync::atomic::Ordering;
 use guest::Guest;
 pub use guest::OwnPort;
-use lifecycle::Refused;
+use lifecycle::{Order, Refused, Seen};
 use mca::Owner;
 use memory::maps::GuestLayout;
 pub use room::{PART_BYTES, heap};
@@ -46,6 +46,9 @@ use stuck::Watcher;
 /// Bytes of output that a guest may send in a tick, each counted as it comes and as it goes. COM2 takes a fraction of it, if
 /// it is a real one.
 const OUTPUT_BYTES: usize = 4 << 10;
+
+/// Bytes of the heap for two copies of a guest's configuration, at most. A command line is the longest of it.
+const VALUES_BYTES: usize = 64 << 10;
 
 /// All guests of the configuration.
 pub struct Guests {
@@ -124,6 +127,7 @@ impl Guests {
     /// # Errors
     /// No such guest, it runs already, or the machine cannot run guests.
     pub fn start(&mut self, name: &str) -> Result<(), Text> {
+        self.not_spare(name)?;
         self.command_where_guests_can_run(name, Guest::start)
     }
 
@@ -150,6 +154,7 @@ impl Guests {
     /// # Errors
     /// No such guest, or the machine cannot run guests.
     pub fn restart(&mut self, name: &str) -> Result<(), Text> {
+        self.not_spare(name)?;
         self.command_where_guests_can_run(name, Guest::restart)
     }
 
@@ -189,6 +194,49 @@ impl Guests {
         };
         guest.set(setting, managed)?;
         setting.apply(shown, managed)
+    }
+
+    /// How guest `number` is, for changes.
+    pub fn seen(&self, number: usize) -> Seen {
+        self.guests.get(number).map_or(Seen::Down, Guest::seen)
+    }
+
+    /// Carries out an order for guest `number`. `wanted`: its new values. `shown`: its entry in what `show config` shows.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn obey(
+        &mut self,
+        order: Order,
+        number: usize,
+        wanted: &config::Guest,
+        shown: &mut config::Guest,
+    ) -> Result<(), Text> {
+        match order {
+            Order::Stop => {
+                // It is refused if the guest has ended meanwhile.
+                let _ = self.stop(&wanted.name);
+                Ok(())
+            }
+            Order::Give => {
+                // It is copied twice, by code that cannot refuse.
+                heap::has_room(VALUES_BYTES)?;
+                let guest = self.guests.get_mut(number).ok_or("no such guest")?;
+                guest.give(wanted.clone());
+                shown.clone_from(wanted);
+                Ok(())
+            }
+            Order::Start => self.start(&wanted.name),
+        }
+    }
+
+    /// # Errors
+    /// The guest has nothing to start.
+    fn not_spare(&mut self, name: &str) -> Result<(), Text> {
+        match self.named(name)?.is_spare() {
+            true => Err(sentence(format_args!("the place of guest `{name}` is spare: `apply` says what it starts"))),
+            false => Ok(()),
+        }
     }
 
     fn named(&mut self, name: &str) -> Result<&mut Guest, Text> {

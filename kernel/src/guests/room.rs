@@ -1,5 +1,6 @@
 //! How much of the heap guests need.
 
+use config::{Config, MAX_APPLIED, apply_heap};
 use machine::machine::MAX_HEAP;
 
 /// Most bytes of the heap that a life takes when it begins: the machine, 45 KiB of rings of its console device, and its jobs.
@@ -18,10 +19,19 @@ pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
 /// Bytes of everybody's part of the heap for a guest, at most: what the control core knows of it, and the boxes of its cores' jobs.
 pub const JOBS_BYTES: usize = 32 << 10;
 
-/// Bytes of everybody's part of the heap that so many guests and the commands need while guests run. A start of a guest, and a
+/// Bytes of everybody's part of the heap that the guests and the commands need while guests run. A start of a guest, and a
 /// command, is refused if they are not there.
-/// `management`: there is a management guest.
-pub const fn heap(guests: usize, management: bool) -> usize {
-    let channel = if management { crate::channel::HEAP_BYTES } else { 0 };
-    guests.saturating_mul(JOBS_BYTES).saturating_add(COMMAND_BYTES).saturating_add(channel)
+pub fn heap(config: &Config) -> usize {
+    let (channel, apply) = match &config.management {
+        None => (0, 0),
+        Some(management) if management.modules == 0 => (crate::channel::HEAP_BYTES, 0),
+        Some(_) => (crate::channel::HEAP_BYTES, apply_heap(MAX_APPLIED)),
+    };
+    config
+        .guests
+        .len()
+        .saturating_mul(JOBS_BYTES)
+        .saturating_add(COMMAND_BYTES)
+        .saturating_add(channel)
+        .saturating_add(apply)
 }

@@ -95,7 +95,7 @@ fn lines(text: &[u8]) {
     for line in lines.into_iter().flatten() {
         // Not every line is a request, and few random ones are: each line is a text, too.
         let (guest, text, port) = (line.clone(), line.clone(), line.clone());
-        let command = match line.len() % 13 {
+        let command = match line.len() % 16 {
             0 => Command::List,
             1 => Command::Start(guest),
             2 => Command::Stop(guest),
@@ -106,6 +106,11 @@ fn lines(text: &[u8]) {
             7 => Command::Watch(text.len() % 24 < 12),
             8 => [Command::Report, Command::Version, Command::Shutdown, Command::Reboot][line.len() / 13 % 4].clone(),
             9 => Command::Notice { what: Notice::ALL[line.len() / 13 % 3], line: guest, why: text },
+            10 => Command::Put { module: guest, bytes: text.len() as u64, sha256: text },
+            11 => Command::PutData { module: guest, at: u64::MAX - text.len() as u64, data: text },
+            12 => {
+                Command::Apply { dry: text.len() % 32 < 16, restart: true, module: guest, confirm: text.len() as u64 }
+            }
             _ => Command::Input { guest, text },
         };
         let sender = if line.len().is_multiple_of(2) { Sender::new(&line, &line) } else { Sender::default() };

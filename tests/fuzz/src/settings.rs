@@ -5,8 +5,8 @@
 use config::{
     Completion, Config, ControllerKind, Extent, FoundController, FoundFunction, FoundNamespace, Guest, GuestDevice,
     MAX_BLOCKS, MAX_CONSOLES, MAX_DEVICES, MAX_ENGINES, MAX_ENTROPIES, MAX_GUESTS, MAX_MEMORY, MAX_MTU, MAX_NETS,
-    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Mistake, NicChoice, NicNeeds, Plan, Sha256,
-    Smt, Topology, thread_bits,
+    MAX_UPLINKS, MAX_VCPUS, MAX_WEIGHT, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, Machine, Mistake, NicChoice, NicNeeds, Plan,
+    Sha256, Smt, Topology, thread_bits,
 };
 
 use crate::input::Input;
@@ -33,7 +33,7 @@ const TABLES: [&str; 13] = [
     "[[guest]]",
 ];
 /// Keys of all tables.
-const KEYS: [&str; 56] = [
+const KEYS: [&str; 58] = [
     "smt",
     "level",
     "end_when_guests_stop",
@@ -90,6 +90,8 @@ const KEYS: [&str; 56] = [
     "destination_port",
     "bits_per_second",
     "frames_per_second",
+    "spare",
+    "modules",
 ];
 /// Values of all kinds.
 const VALUES: [&str; 48] = [
@@ -147,7 +149,7 @@ const VALUES: [&str; 48] = [
 type Key = (&'static str, &'static [&'static str]);
 
 /// Tables with each of their keys and values that are good, or nearly.
-const GOOD: [(&str, &[Key]); 13] = [
+const GOOD: [(&str, &[Key]); 14] = [
     (
         "[trace]",
         &[("memory", &["'256K'", "'0K'", "'3K'", "'64M'"]), ("on", &["['exits', 'visits']", "['frames']", "[]"])],
@@ -222,6 +224,7 @@ const GOOD: [(&str, &[Key]); 13] = [
             ("restart", &["'never'", "'always'"]),
             ("autostart", &["true", "false"]),
             ("cores", &["[2]", "[2, 3]", "[0]"]),
+            ("spare", &["true", "false"]),
         ],
     ),
     (
@@ -280,6 +283,7 @@ const GOOD: [(&str, &[Key]); 13] = [
     ("[[guest.entropy]]", &[]),
     ("[[guest.console]]", &[("ports", &["['commands', 'trace']", "['a', 'a']", "['a', 'b', 'c']"])]),
     ("smt = 'separate'", &[]),
+    ("[management]", &[("guest", &["'g1'", "'g2'"]), ("modules", &["'64M'", "'1G'", "'2G'", "'1K'"])]),
 ];
 /// The SHA-256 that the modules have.
 const SUM: &str = "'0000000000000000000000000000000000000000000000000000000000000000'";
@@ -535,6 +539,45 @@ fn check_shown(config: &Config) {
     assert_eq!(again.written(), config.clone().written(), "{shown}");
 }
 
+/// What two files change of a configuration that runs: what is refused has a place in the file, and what is not leads to the guests of
+/// the file, with the places that they have. From there the way back is open.
+fn check_difference(runs: &Config, file: &[u8], modules: &[&str], refusal: impl Fn(Completion) -> Option<String>) {
+    let runs = runs.clone().written();
+    let shown = config::Shown(&runs).to_string();
+    let apply = |runs: &Config, text: &[u8]| {
+        let hash_of = |name: &str| modules.contains(&name).then_some(Sha256([0; 32]));
+        config::difference(runs, "f", text, Machine { modules, hash_of, refusal: &refusal })
+    };
+    let fixed =
+        |guest: &Guest| (guest.memory, guest.vcpus, guest.cores.clone(), guest.completion, guest.devices.clone());
+    // What had a mistake at boot has one in what is shown of it.
+    let may_go_back = match apply(&runs, shown.as_bytes()) {
+        Err(mistakes) => {
+            check_mistakes(&mistakes, shown.as_bytes());
+            false
+        }
+        Ok((changes, after)) => {
+            assert!(changes.is_empty() && after == runs, "{changes:?}");
+            true
+        }
+    };
+    match apply(&runs, file) {
+        Err(mistakes) => check_mistakes(&mistakes, file),
+        Ok((changes, after)) => {
+            assert_eq!(after.guests.len(), runs.guests.len());
+            for (old, new) in runs.guests.iter().zip(&after.guests) {
+                assert_eq!((&old.name, fixed(old)), (&new.name, fixed(new)));
+                let times = changes.iter().filter(|change| change.guest.name == old.name).count();
+                assert_eq!(times, usize::from(old != new), "{old:?} becomes {new:?}: {changes:?}");
+            }
+            if may_go_back {
+                let (back, again) = apply(&after, shown.as_bytes()).expect("the way back");
+                assert_eq!((back.len(), again), (changes.len(), runs));
+            }
+        }
+    }
+}
+
 /// Runs one input.
 ///
 /// # Panics
@@ -585,8 +628,8 @@ pub fn run(bytes: &[u8]) {
     .concat();
     check_mistakes(&mistakes, &file);
     for guest in &config.guests {
-        let initrd = guest.initrd.as_deref();
-        assert!([Some(guest.kernel.as_str()), initrd].iter().flatten().all(|name| modules.contains(name)), "{guest:?}");
+        assert!(guest.modules().all(|name| modules.contains(&name)), "{guest:?}");
+        assert_eq!(guest.kernel.is_empty(), guest.spare, "{guest:?}");
     }
     for block in config.guests.iter().flat_map(|guest| guest.blocks()) {
         // A disk over a compressed module has a size, one over another module has that of the module.
@@ -615,6 +658,13 @@ pub fn run(bytes: &[u8]) {
     let (of_default, _) = config::plan(&mut default, &topology);
     check_plan(&of_default, &default, &topology);
     config.guests.iter().for_each(|guest| check_guest(guest, &config));
+    check_difference(&config, &file, modules, refusal);
+    check_difference(
+        &config,
+        config::Shown(&config).to_string().replace("vmlinuz", "initrd").as_bytes(),
+        modules,
+        refusal,
+    );
 }
 
 crate::planted::tests!(any_file_gives_a_configuration_within_the_limits, 512, 0..500);

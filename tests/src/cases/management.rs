@@ -1,5 +1,7 @@
-//! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, then the guest turns hostile
-//! and dies.
+//! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, a third guest comes and goes,
+//! then the management guest turns hostile and dies.
+
+mod changes;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -17,7 +19,7 @@ use serde_json::Value;
 
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
-use crate::guests::{Guest, address, module_name, server, with_entries, with_last_entries};
+use crate::guests::{Guest, LEAST_MEMORY_MIB, address, module_name, server, with_entries, with_last_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
@@ -30,13 +32,15 @@ const NUMBER: usize = 9;
 const METRICS_PORT: u16 = 9560;
 /// Time for one login with its command. The guests share two processors with the emulator.
 const LOGIN: Duration = Duration::from_secs(60);
+/// Time for one login whose command takes a file, or changes guests.
+const FILE: Duration = Duration::from_secs(180);
 /// Pings of b to a in each report while the management guest attacks, and reports for an attack.
 const BEAT: u64 = 10;
 const BEATS: u64 = 10;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, keys with few rights or for one guest, who did what in the audit, what runs as a file; then the management guest attacks, and dies";
+    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
@@ -86,13 +90,8 @@ impl Operator<'_, '_> {
         Ok(fs::read_to_string(path.with_extension("pub"))?)
     }
 
-    /// Logs in with a key and gives a command. Waits until it ends.
-    fn ssh(&mut self, key: &str, command: &str) -> Result<Output> {
-        self.begin_ssh(key, command, "")?.end(LOGIN)
-    }
-
-    /// Logs in with a key, gives a command, and a short input.
-    fn begin_ssh(&mut self, key: &str, command: &str, input: &str) -> Result<Login> {
+    /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
+    fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
         ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
@@ -101,7 +100,7 @@ impl Operator<'_, '_> {
             .arg(format!("UserKnownHostsFile={}", known.display()));
         ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
         let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        child.stdin.take().context("no input")?.write_all(input.as_bytes())?;
+        child.stdin.take().context("no input")?.write_all(input)?;
         let mut out = child.stdout.take().context("no output")?;
         // It has to be read while the process runs: the counters are longer than a pipe.
         let reader = thread::spawn(move || {
@@ -113,13 +112,18 @@ impl Operator<'_, '_> {
 
     /// Logs in with a key and gives lines of JSON. Returns the answers.
     fn pipes(&mut self, key: &str, lines: &str) -> Result<String> {
-        let output = self.begin_ssh(key, "sidecore-agent pipe", lines)?.end(LOGIN)?;
+        let output = self.begin_ssh(key, "sidecore-agent pipe", lines.as_bytes())?.end(LOGIN)?;
         Ok(String::from_utf8(output.stdout)?)
     }
 
     /// The same, for a command that is carried out. Returns what it says.
     fn says(&mut self, key: &str, command: &str) -> Result<String> {
-        let output = self.ssh(key, command)?;
+        self.says_of(key, command, b"")
+    }
+
+    /// The same, for a command that reads a file.
+    fn says_of(&mut self, key: &str, command: &str, file: &[u8]) -> Result<String> {
+        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{command}: {:?}: {errors}", output.status.code());
         Ok(String::from_utf8(output.stdout)?)
@@ -127,7 +131,12 @@ impl Operator<'_, '_> {
 
     /// The same, for a command that fails with this exit code. Returns what it says on standard error.
     fn fails(&mut self, key: &str, command: &str, code: i32) -> Result<String> {
-        let output = self.ssh(key, command)?;
+        self.fails_of(key, command, b"", code)
+    }
+
+    /// The same, for a command that reads a file.
+    fn fails_of(&mut self, key: &str, command: &str, file: &[u8], code: i32) -> Result<String> {
+        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(code), "{command}: {:?} and not {code}: {errors}", output.status.code());
         Ok(errors)
@@ -189,7 +198,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let b = Guest::new(2).peer(1).then("obey");
     let mut setup = with_entries(
         server("management", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
+        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"operate\"]\nmodules = \"16M\"\n\n[[port]]\ndevice = \"first\"\n\n",
     );
     let own = address(NUMBER);
     let initrd = Content::Management { keys, host_key: Some(host_key) };
@@ -200,9 +209,11 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
         module_name(&initrd)
     );
     setup = with_last_entries(setup, &entry);
+    setup = with_last_entries(setup, &changes::spare());
     setup.modules.push(Module::new(module_name(&initrd), initrd));
-    setup.cpus += 1;
-    setup.memory_mib += 192 + 64;
+    setup.cpus += 2;
+    // Room for modules, for a file that is applied, and for the guest that comes later.
+    setup.memory_mib += 192 + 64 + 16 + 8 + LEAST_MEMORY_MIB;
     setup.uplink = Uplink::Virtio;
     setup.forwards = vec![(ssh, own.clone(), 22), (metrics, own, METRICS_PORT)];
     setup.typed = true;
@@ -230,6 +241,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     read_config(&mut operator, &mut session, &setup)?;
     change(&mut operator, &mut session)?;
     read_metrics(&mut operator)?;
+    changes::third_guest(&mut operator, &mut session, &setup)?;
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
 }
@@ -246,7 +258,7 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     ensure!(exits.lines().any(|line| line.starts_with("a ") && line.contains("cpuid")), "{exits}");
     let json = operator.says("alice", "counters --json")?;
     let Ok(Event::Counters(counters)) = Event::from_line(&json) else { bail!("no counters: {json}") };
-    operator.context.figures.exactly("guests in the counters", counters.guests.len(), 3)?;
+    operator.context.figures.exactly("guests in the counters", counters.guests.len(), 4)?;
 
     // Exit codes say what went wrong.
     ensure!(operator.fails("alice", "lst", 2)?.contains("did you mean `list`"));
@@ -301,14 +313,20 @@ fn read_audit(operator: &mut Operator<'_, '_>) -> Result<()> {
     Ok(())
 }
 
+/// The configuration that was booted.
+fn written(setup: &Setup) -> Result<&str> {
+    let written = setup.modules.iter().find_map(|module| match &module.content {
+        Content::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    written.context("no configuration")
+}
+
 /// `show config` gives a file that says the same as the one that was booted.
 fn read_config(operator: &mut Operator<'_, '_>, session: &mut Session, setup: &Setup) -> Result<()> {
     let shown = operator.says("alice", "show config")?;
     ensure!(shown.contains("outlives a reboot"), "{shown}");
-    let written = setup.modules.iter().find_map(|module| match &module.content {
-        Content::Text(text) => Some(text),
-        _ => None,
-    });
+    let written = written(setup)?;
     let read = |text: &str| {
         let parsed = config::parse("sidecore.toml", text);
         ensure!(parsed.mistakes.is_empty(), "{:?} in:\n{text}", parsed.mistakes);
@@ -317,7 +335,7 @@ fn read_config(operator: &mut Operator<'_, '_>, session: &mut Session, setup: &S
         config.guests.iter_mut().for_each(|guest| guest.completion = Completion::Auto);
         Ok(config)
     };
-    let (runs, mut booted) = (read(&shown)?, read(written.context("no configuration")?)?);
+    let (runs, mut booted) = (read(&shown)?, read(written)?);
     ensure!(runs == booted, "{runs:#?}\nruns, and was booted:\n{booted:#?}");
 
     // What is changed while it runs is in the next one, on COM2 and COM1 too.
@@ -336,7 +354,7 @@ fn read_config(operator: &mut Operator<'_, '_>, session: &mut Session, setup: &S
     session.ask(weight("1"), seconds(20))?;
     let shown = session.type_until("show config\r", "[[guest.entropy]]", seconds(30))?;
     ensure!(shown.contains("[management]") && !shown.contains("weight"), "{shown}");
-    operator.context.figures.exactly("guests in the configuration that was fetched", runs.guests.len(), 3)
+    operator.context.figures.exactly("guests in the configuration that was fetched", runs.guests.len(), 4)
 }
 
 /// What is allowed is done.
@@ -350,7 +368,7 @@ fn change(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
 
 /// A whole life of a, with pings of b, is traced and fetched by ssh. a is down when its counters are read, before and after.
 fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
-    let saving = operator.begin_ssh("alice", "trace save exits", "")?;
+    let saving = operator.begin_ssh("alice", "trace save exits", b"")?;
     let deadline = Instant::now() + LOGIN;
     while !operator.says("alice", "trace show")?.contains("records are being sent") {
         ensure!(Instant::now() < deadline, "`trace save` does not begin");
@@ -547,6 +565,7 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         0,
         seconds(60),
     )?;
+    changes::broken_put(session)?;
     let (drops, heap) = harm(&session.counters()?);
     let before = noted(session)?;
     let mut answered = 0;
@@ -615,12 +634,8 @@ mod tests {
     #[test]
     fn the_configuration_is_understood() {
         let setup = setup("k".into(), "h".into(), 1, 2);
-        let text = setup.modules.iter().find_map(|module| match &module.content {
-            Content::Text(text) => Some(text),
-            _ => None,
-        });
-        let parsed = config::parse("f", text.unwrap());
+        let parsed = config::parse("f", written(&setup).unwrap());
         assert_eq!(parsed.mistakes, []);
-        assert!(parsed.config.management.is_some());
+        assert!(parsed.config.management.is_some_and(|management| management.modules == 16 << 20));
     }
 }

@@ -487,10 +487,15 @@ pub(crate) mod tests {
     }
 
     fn run_as(socket: &Path, key: &Key, line: &str) -> (Exit, String, String) {
+        run_with(socket, key, line, None)
+    }
+
+    fn run_with(socket: &Path, key: &Key, line: &str, mut file: Option<&[u8]>) -> (Exit, String, String) {
         let broker = Broker { socket: socket.into(), sender: key.sender() };
         let shell = Shell { broker: &broker, trace_port: Path::new("/nonexistent"), key };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let exit = shell.run(line, false, &mut out, &mut errors);
+        let input = file.as_mut().map(|file| file as &mut dyn Read);
+        let exit = shell.run(line, false, input, &mut out, &mut errors);
         (exit, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
     }
 
@@ -540,6 +545,80 @@ pub(crate) mod tests {
         assert_eq!(run_as(&socket, &bound, "stop a").0, Exit::Done);
         assert_eq!(got.recv_timeout(Duration::from_secs(30)).unwrap().1, Command::Stop("a".into()));
         assert!(got.try_recv().is_err(), "what is done needs no report");
+    }
+
+    /// A machine that takes modules, and changes guests in three looks.
+    #[test]
+    fn a_file_is_put_and_applied_whole() {
+        let memory: &'static mut [u8] = Box::leak(vec![0; 1 << 20].into_boxed_slice());
+        let store = Mutex::new((control::Store::new(memory), 0));
+        let socket = machine(move |request| {
+            use base64::Engine as _;
+            let (store, looks) = &mut *store.lock().unwrap();
+            let id = request.id;
+            let unused = |_: &str| false;
+            let result = match &request.command {
+                Command::Put { module, bytes, sha256 } => {
+                    store.begin(0, module, *bytes, control::Sha256::parse(sha256).unwrap(), unused)
+                }
+                Command::PutData { module, at, data } => {
+                    let piece = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+                    store.add(0, module, *at, &piece)
+                }
+                Command::PutEnd(module) => store.end(module, unused).map(drop),
+                Command::Apply { module, dry, restart, confirm } => {
+                    assert_eq!((*restart, *confirm), (false, 60));
+                    match store.get(module) {
+                        Some(b"bad") => Err("apply.toml:1:1: bad: not TOML\nnothing was changed".into()),
+                        Some(file) => {
+                            let state = if *dry { control::ApplyState::Nothing } else { control::ApplyState::Running };
+                            let text = format!("{} bytes\n", file.len());
+                            return vec![Event::Applied { id, state, text }.to_line().unwrap()];
+                        }
+                        None => Err("there is no module".into()),
+                    }
+                }
+                Command::Applied => {
+                    *looks += 1;
+                    let state = match *looks {
+                        3 => control::ApplyState::Unconfirmed,
+                        6 => control::ApplyState::Failed,
+                        _ => control::ApplyState::Running,
+                    };
+                    return vec![Event::Applied { id, state, text: format!("look {looks}\n") }.to_line().unwrap()];
+                }
+                other => panic!("{other:?}"),
+            };
+            vec![match result {
+                Ok(()) => done(request),
+                Err(why) => Event::refused(id, why).to_line().unwrap(),
+            }]
+        });
+        let key = Key::new("anna", "10.0.0.5", Permissions::all(), None);
+        let run = |line: &str, file: &[u8]| run_with(&socket, &key, line, Some(file));
+        let file: Vec<u8> = (0..100_000_u32).map(|n| ((n * 7) >> 3) as u8).collect();
+        let sum = crate::put::sha256(&file);
+        assert_eq!(run("put web", &file), (Exit::Done, format!("{sum}  web\n"), String::new()));
+        assert_eq!(run(&format!("put web2 {sum}"), &file).0, Exit::Done);
+        let (exit, out, errors) = run(&format!("put web3 {sum}"), &file[..99_999]);
+        assert!(exit == Exit::Refused && out.is_empty() && errors.contains("nothing of it is kept"), "{errors}");
+        let (exit, out, _) = run("put web4 --json", b"abc");
+        let Ok(Event::Modules { modules, .. }) = Event::from_line(&out) else { panic!("{out}") };
+        assert_eq!((exit, modules[0].bytes, modules[0].sha256.len()), (Exit::Done, 3, 64));
+        assert!(run("put large", &vec![0; 1 << 20]).2.contains("no room for 1048576 bytes"));
+        assert_eq!(run("put empty", b""), (Exit::Usage, String::new(), "the file is empty\n".into()));
+        assert_eq!(run_as(&socket, &key, "put web").0, Exit::Usage, "there is no file");
+
+        assert_eq!(run("apply --dry-run --confirm 60", b"file"), (Exit::Done, "4 bytes\n".into(), String::new()));
+        let (exit, out, _) = run("apply --confirm 60", b"file2");
+        assert_eq!((exit, out.as_str()), (Exit::Done, "5 bytes\nlook 3\n"));
+        let (exit, out, _) = run("apply --confirm 60 apply.toml", b"");
+        assert_eq!((exit, out.as_str()), (Exit::Refused, "5 bytes\nlook 6\n"));
+        let (exit, out, errors) = run("apply --confirm 60", b"bad");
+        assert_eq!((exit, out.as_str()), (Exit::Refused, ""));
+        assert_eq!(errors, "apply.toml:1:1: bad: not TOML\nnothing was changed\n");
+        let viewer = Key::new("eve", "", Permissions::VIEW, None);
+        assert_eq!(run_with(&socket, &viewer, "put web", Some(b"x")).0, Exit::Forbidden);
     }
 
     #[test]

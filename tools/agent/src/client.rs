@@ -124,6 +124,8 @@ impl Client {
                 Event::Reply { id, .. }
                 | Event::Audit { id, .. }
                 | Event::Config { id, .. }
+                | Event::Modules { id, .. }
+                | Event::Applied { id, .. }
                 | Event::TraceState(TraceState { id, .. })
                 | Event::Latency(Latency { id, .. })
                 | Event::Counters(Counters { id, .. }) => *id == Some(self.last),

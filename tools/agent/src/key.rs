@@ -76,6 +76,8 @@ impl Key {
             | Event::Log { .. }
             | Event::Audit { .. }
             | Event::Config { .. }
+            | Event::Modules { .. }
+            | Event::Applied { .. }
             | Event::Trace { .. }
             | Event::TraceState(_) => None,
         }
@@ -86,7 +88,7 @@ impl Key {
 const fn is_for_bound(command: &Command) -> bool {
     match command {
         Command::Help | Command::List | Command::Latency | Command::Version => true,
-        Command::Show(view) => !matches!(view, View::Audit | View::Config),
+        Command::Show(view) => !matches!(view, View::Audit | View::Config | View::Modules | View::Apply),
         _ => false,
     }
 }
@@ -136,6 +138,13 @@ mod tests {
             trace(TraceStep::Show),
             Command::Show(View::Audit),
             Command::Show(View::Config),
+            Command::Show(View::Modules),
+            Command::Modules,
+            Command::Applied,
+            Command::Confirm,
+            Command::Forget("m".into()),
+            Command::Put { module: "m".into(), bytes: 1, sha256: String::new() },
+            Command::Apply { dry: true, restart: false, module: "m".into(), confirm: 0 },
         ] {
             assert!(key.check(&command).unwrap_err().contains("which is about all guests"), "{command:?}");
         }

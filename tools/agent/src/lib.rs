@@ -21,6 +21,7 @@ pub mod keys;
 pub mod lines;
 pub mod metrics;
 pub mod pipe;
+pub mod put;
 pub mod shell;
 pub mod trace;
 pub mod words;

@@ -97,7 +97,7 @@ fn main() -> ExitCode {
             broker.report(Notice::Login, "", "");
             let exit = match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
                 Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&broker, &key)),
-                Some(line) => shell.run(&line, false, &mut io::stdout(), &mut io::stderr()),
+                Some(line) => shell.run(&line, false, Some(&mut io::stdin()), &mut io::stdout(), &mut io::stderr()),
                 None => shell.interact(),
             };
             broker.report(Notice::Logout, "", "");
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Verb::Run { allow, json, words } => {
             let Some((broker, key)) = key_of(allow, None, "") else { return ExitCode::from(Exit::Usage as u8) };
             let shell = Shell { broker: &broker, trace_port: &trace_port, key: &key };
-            shell.run(&words.join(" "), json, &mut io::stdout(), &mut io::stderr())
+            shell.run(&words.join(" "), json, Some(&mut io::stdin()), &mut io::stdout(), &mut io::stderr())
         }
         Verb::Pipe => {
             let Some((broker, key)) = key_of(None, None, "") else { return ExitCode::from(Exit::Usage as u8) };

@@ -1,12 +1,13 @@
 //! `shell` and `run`: commands in words, answered by tables or JSON.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write};
+use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::Path;
 
-use control::{Command, Event, Notice, Permissions, TraceStep, View, table};
+use control::{ApplyState, Command, Event, ModuleSummary, Notice, Permissions, Sha256, TraceStep, View, table};
 
 use crate::client::{Broker, Failed};
 use crate::key::Key;
+use crate::put;
 use crate::trace::{self, NotSaved, Wanted};
 use crate::words::{self, Asked};
 
@@ -39,7 +40,15 @@ pub struct Shell<'a> {
 
 impl Shell<'_> {
     /// Carries out one command. `json`: also without the word `--json`.
-    pub fn run(&self, line: &str, json: bool, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
+    /// `input`: where a file for `put` and `apply` comes from. `None`: there is none.
+    pub fn run(
+        &self,
+        line: &str,
+        json: bool,
+        input: Option<&mut dyn Read>,
+        out: &mut dyn Write,
+        errors: &mut dyn Write,
+    ) -> Exit {
         let asked = match words::read(line) {
             Ok(asked) => asked,
             Err(why) => return fail(errors, &why, Exit::Usage),
@@ -48,7 +57,23 @@ impl Shell<'_> {
             self.broker.report(Notice::Refused, &asked.command.summary().to_string(), &why);
             return fail(errors, &why, Exit::Forbidden);
         }
+        let json = json || asked.json;
+        let file = match input.filter(|_| asked.file).map(put::read).transpose() {
+            Ok(None) if asked.file => {
+                let why = "a file is read from a login for it: `ssh HOST put MODULE <FILE`, `ssh HOST apply <FILE`";
+                return fail(errors, why, Exit::Usage);
+            }
+            Ok(file) => file,
+            Err(why) => return fail(errors, &why, Exit::Usage),
+        };
         match asked.command {
+            Command::Put { module, sha256, .. } => {
+                self.put(&module, &sha256, &file.unwrap_or_default(), json, out, errors)
+            }
+            Command::Apply { .. } => match self.apply(asked.command, file.as_deref(), json, out) {
+                Ok(exit) => exit,
+                Err(why) => failed(errors, &why),
+            },
             Command::Help => {
                 let help = help();
                 let _ = out.write_all(help.as_bytes());
@@ -72,7 +97,6 @@ impl Shell<'_> {
                 }
             }
             _ => {
-                let json = json || asked.json;
                 let events = matches!(asked.command, Command::Report);
                 let answer = self.broker.connect(events).and_then(|mut client| client.ask(asked.command.clone()));
                 match answer {
@@ -112,9 +136,63 @@ impl Shell<'_> {
                 line if is_person && words::is_trace(line) => {
                     last = fail(&mut errors, "a trace is not for a terminal: `ssh HOST trace save >FILE`", Exit::Usage);
                 }
-                line => last = self.run(line, false, &mut out, &mut errors),
+                line => last = self.run(line, false, None, &mut out, &mut errors),
             }
         }
+    }
+
+    /// Gives the hypervisor a module. `expected`: its SHA-256, or nothing.
+    fn put(
+        &self,
+        module: &str,
+        expected: &str,
+        file: &[u8],
+        json: bool,
+        out: &mut dyn Write,
+        errors: &mut dyn Write,
+    ) -> Exit {
+        let sha256 = put::sha256(file);
+        if Sha256::parse(expected).is_some_and(|expected| expected != sha256) {
+            let why = format!("what has come has the SHA-256 {sha256}; nothing of it is kept");
+            return fail(errors, &why, Exit::Refused);
+        }
+        if let Err(why) = self.broker.connect(false).and_then(|mut client| put::put(&mut client, module, file)) {
+            return failed(errors, &why);
+        }
+        let text = if json {
+            let (name, bytes) = (module.to_owned(), file.len() as u64);
+            let module = ModuleSummary { name, bytes, sha256: sha256.to_string(), put: true };
+            as_json(&Event::Modules { id: None, modules: vec![module] }, &[])
+        } else {
+            format!("{sha256}  {module}\n")
+        };
+        let _ = out.write_all(text.as_bytes());
+        Exit::Done
+    }
+
+    /// Has a file applied, and waits until that is carried out.
+    fn apply(&self, command: Command, file: Option<&[u8]>, json: bool, out: &mut dyn Write) -> Result<Exit, Failed> {
+        let mut client = self.broker.connect(false)?;
+        if let Some(file) = file {
+            put::put(&mut client, put::APPLIED, file)?;
+        }
+        let mut show = |event: &Event| {
+            let text = match event {
+                Event::Applied { text, .. } if !json => text.clone(),
+                event => as_json(event, &[]),
+            };
+            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        };
+        let (mut answer, _) = client.ask(command)?;
+        show(&answer);
+        if matches!(answer, Event::Applied { state: ApplyState::Running, .. }) {
+            answer = put::wait(&mut client)?;
+            show(&answer);
+        }
+        Ok(match answer {
+            Event::Applied { state: ApplyState::Failed, .. } => Exit::Refused,
+            _ => Exit::Done,
+        })
     }
 
     /// Shows a guest's console by lines, and passes lines of standard input to it, until standard input ends.
@@ -178,7 +256,8 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
         (Event::TraceState(state), _) => control::trace::show(state, &mut text),
         (Event::Latency(latency), _) => control::latency::show(latency, &mut text),
         (Event::Audit { records, .. }, _) => control::show_records(records, &mut text),
-        (Event::Config { text: shown, .. }, _) => {
+        (Event::Modules { modules, .. }, _) => control::show_modules(modules, &mut text),
+        (Event::Config { text: shown, .. } | Event::Applied { text: shown, .. }, _) => {
             text.clone_from(shown);
             Ok(())
         }
@@ -204,7 +283,7 @@ fn help() -> String {
     let _ = control::help(&mut text);
     text = text.replace('\r', "");
     text.push_str(
-        "counters             show\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
+        "counters             show\nput MODULE [SHA256]   a module from a file: `ssh HOST put MODULE <FILE`\napply [--dry-run] [--restart] [--confirm SECONDS]\n                     changes guests as a file says: `ssh HOST apply <FILE`\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
     );
     text
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use control::{Command, Event, Request, TraceStep, View};
+use control::{Command, Event, Request, Sha256, TraceStep, View};
 
 use crate::key::Key;
+use crate::put::APPLIED;
 
 /// A command as the agent carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +16,20 @@ pub struct Asked {
     pub json: bool,
     /// For `trace save`: when the trace is to be switched off.
     pub time: Option<Duration>,
+    /// It needs a file. For `put` the command has the SHA-256 that is expected, if one is; for `apply` it has no module.
+    pub file: bool,
 }
 
 /// Most seconds of a trace: a day.
 const MAX_SECONDS: u64 = 24 * 60 * 60;
 
-/// Reads a line of words. `--json` may stand anywhere, and so may `--seconds N` for `trace save`. `counters` is `show`.
+/// Reads a line of words. `--json` may stand anywhere, and so may `--seconds N` for `trace save` and `--confirm N` for `apply`.
+/// `counters` is `show`. `put` and `apply` without a module read a file.
 ///
 /// # Errors
 /// The sentence to show.
 pub fn read(line: &str) -> Result<Asked, String> {
-    let (mut json, mut seconds, mut words) = (false, None, Vec::new());
+    let (mut json, mut seconds, mut confirm, mut words) = (false, None, None, Vec::new());
     let mut all = line.split_whitespace();
     while let Some(word) = all.next() {
         match word {
@@ -34,11 +38,34 @@ pub fn read(line: &str) -> Result<Asked, String> {
                 let number = all.next().and_then(|word| word.parse().ok()).filter(|n| (1..=MAX_SECONDS).contains(n));
                 seconds = Some(number.ok_or(format!("`--seconds` needs a number from 1 to {MAX_SECONDS}"))?);
             }
+            "--confirm" => {
+                let number = all.next().filter(|word| word.parse().is_ok_and(|n| (1..=MAX_SECONDS).contains(&n)));
+                confirm = Some(number.ok_or(format!("`--confirm` needs a number from 1 to {MAX_SECONDS}"))?);
+            }
             word => words.push(word),
         }
     }
+    let mut file = false;
     let command = match words[..] {
         ["counters"] => Command::Show(View::Counters),
+        ["put", module, ref rest @ ..] if rest.len() < 2 => {
+            let sha256 = rest.first().map_or("", |sum| *sum);
+            if !sha256.is_empty() && Sha256::parse(sha256).is_none() {
+                return Err("`put MODULE [SHA256]`: a SHA-256 has 64 hexadecimal digits".to_owned());
+            }
+            file = true;
+            Command::Put { module: module.to_owned(), bytes: 0, sha256: sha256.to_owned() }
+        }
+        ["put", ..] => return Err("`put` needs the name of a module: `ssh HOST put MODULE [SHA256] <FILE`".to_owned()),
+        ["apply", ref rest @ ..] => {
+            let mut line = words.clone();
+            file = rest.iter().all(|word| word.starts_with("--"));
+            if file {
+                line.push(APPLIED);
+            }
+            line.extend(confirm);
+            Command::from_words(&line.join(" ")).map_err(|why| why.to_string())?
+        }
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
     // These are not in the counters, which are the answer to `show` in JSON.
@@ -46,12 +73,17 @@ pub fn read(line: &str) -> Result<Asked, String> {
         Command::Show(View::Audit) => Command::Audit,
         Command::Show(View::Config) => Command::Config,
         Command::Show(View::Latency) => Command::Latency,
+        Command::Show(View::Modules) => Command::Modules,
+        Command::Show(View::Apply) => Command::Applied,
         other => other,
     };
     if seconds.is_some() && !saves(&command) {
         return Err("`--seconds` belongs to `trace save`".to_owned());
     }
-    Ok(Asked { command, json, time: seconds.map(Duration::from_secs) })
+    if confirm.is_some() && !matches!(command, Command::Apply { .. }) {
+        return Err("`--confirm` belongs to `apply`".to_owned());
+    }
+    Ok(Asked { command, json, time: seconds.map(Duration::from_secs), file })
 }
 
 /// Whether a line asks for a trace, whose answer is not text.
@@ -100,27 +132,58 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_shell_with_json_anywhere() {
-        assert_eq!(read("list"), Ok(Asked { command: Command::List, json: false, time: None }));
-        let counters = Asked { command: Command::Show(View::Counters), json: true, time: None };
+        assert_eq!(read("list"), Ok(Asked { command: Command::List, json: false, time: None, file: false }));
+        let counters = Asked { command: Command::Show(View::Counters), json: true, time: None, file: false };
         assert_eq!(read("counters --json"), Ok(counters.clone()));
         assert_eq!(read("--json show"), Ok(counters));
-        assert_eq!(read("  show   exits "), Ok(Asked { command: Command::Show(View::Exits), json: false, time: None }));
-        assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None }));
-        assert_eq!(read("show config"), Ok(Asked { command: Command::Config, json: false, time: None }));
-        assert_eq!(read("show latency"), Ok(Asked { command: Command::Latency, json: false, time: None }));
+        assert_eq!(
+            read("  show   exits "),
+            Ok(Asked { command: Command::Show(View::Exits), json: false, time: None, file: false })
+        );
+        assert_eq!(read("show audit"), Ok(Asked { command: Command::Audit, json: false, time: None, file: false }));
+        assert_eq!(read("show config"), Ok(Asked { command: Command::Config, json: false, time: None, file: false }));
+        assert_eq!(read("show latency"), Ok(Asked { command: Command::Latency, json: false, time: None, file: false }));
         assert_eq!(read("lst"), Err("no command `lst`; did you mean `list`?".into()));
     }
 
     #[test]
     fn a_trace_may_have_classes_and_a_time() {
         let save = |classes: &str, stop| Command::Trace { step: TraceStep::Save, stop, classes: classes.into() };
-        assert_eq!(read("trace save"), Ok(Asked { command: save("", false), json: false, time: None }));
-        let wanted = Asked { command: save("exits,visits", true), json: false, time: Some(Duration::from_secs(9)) };
+        assert_eq!(read("trace save"), Ok(Asked { command: save("", false), json: false, time: None, file: false }));
+        let wanted =
+            Asked { command: save("exits,visits", true), json: false, time: Some(Duration::from_secs(9)), file: false };
         assert_eq!(read("trace save --seconds 9 --stop exits,visits"), Ok(wanted));
         for line in ["trace save --seconds", "trace save --seconds 0", "trace save --seconds -1", "list --seconds 3"] {
             assert!(read(line).unwrap_err().contains("`--seconds`"), "{line}");
         }
         assert!(is_trace(" trace  save exits") && !is_trace("trace show") && !is_trace("save"));
+    }
+
+    #[test]
+    fn put_and_apply_may_read_a_file() {
+        let put = |sha256: &str| Command::Put { module: "web".into(), bytes: 0, sha256: sha256.into() };
+        let sum = "ab".repeat(32);
+        let asked = |line: &str| read(line).map(|asked| (asked.command, asked.file));
+        assert_eq!(asked("put web"), Ok((put(""), true)));
+        assert_eq!(asked(&format!("put web {sum}")), Ok((put(&sum), true)));
+        for (line, words) in
+            [("put", "needs the name"), ("put a b c", "needs the name"), ("put a b", "64 hexadecimal digits")]
+        {
+            assert!(read(line).unwrap_err().contains(words), "{line}");
+        }
+        let apply =
+            |module: &str, dry, restart, confirm| Command::Apply { dry, restart, module: module.into(), confirm };
+        assert_eq!(asked("apply"), Ok((apply(APPLIED, false, false, 0), true)));
+        assert_eq!(asked("apply --dry-run --restart"), Ok((apply(APPLIED, true, true, 0), true)));
+        assert_eq!(asked("apply --confirm 60"), Ok((apply(APPLIED, false, false, 60), true)));
+        assert_eq!(asked("apply new.toml --confirm 60 --restart"), Ok((apply("new.toml", false, true, 60), false)));
+        assert_eq!(asked("apply new.toml 60"), Ok((apply("new.toml", false, false, 60), false)));
+        for line in ["apply --confirm", "apply --confirm 0", "apply --confirm x", "list --confirm 3"] {
+            assert!(read(line).unwrap_err().contains("`--confirm`"), "{line}");
+        }
+        assert!(read("apply a b").unwrap_err().contains("takes a number"));
+        assert_eq!(asked("show modules"), Ok((Command::Modules, false)));
+        assert_eq!(asked("show apply"), Ok((Command::Applied, false)));
     }
 
     #[test]

@@ -242,6 +242,8 @@ impl State {
             Event::Port { .. }
             | Event::Audit { .. }
             | Event::Config { .. }
+            | Event::Modules { .. }
+            | Event::Applied { .. }
             | Event::Latency(_)
             | Event::Trace { .. }
             | Event::TraceState(_) => {}

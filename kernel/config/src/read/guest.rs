@@ -25,10 +25,11 @@ use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
 use crate::size;
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "name",
     "vcpus",
     "memory",
+    "spare",
     "kernel",
     "firmware",
     "initrd",
@@ -108,7 +109,8 @@ fn read_rest(
     let mut places = Places { name: name_place.clone(), ..Places::default() };
     let (vcpus, vcpus_place) = section.integer("vcpus", 1..=MAX_VCPUS).unwrap_or((1, name_place.clone()));
     let memory = read_memory(section, &mut places);
-    let kernel = read_kernel(section, &mut places);
+    let spare = section.boolean("spare").unwrap_or(false);
+    let kernel = if spare { read_no_kernel(section) } else { read_kernel(section, &mut places) };
     let firmware = kernel.as_ref().is_some_and(|(_, firmware)| *firmware);
     let initrd = section.string("initrd", "the name of a boot module").map(|(initrd, place)| {
         if firmware {
@@ -134,6 +136,7 @@ fn read_rest(
         name,
         vcpus,
         memory: memory?,
+        spare,
         kernel: kernel?.0,
         firmware,
         initrd,
@@ -179,6 +182,18 @@ fn read_memory(section: &mut Section<'_, '_>, places: &mut Places) -> Option<u64
     };
     section.complain_at(&place, message);
     None
+}
+
+/// Reads a guest that is spare: what it starts is not known yet.
+fn read_no_kernel(section: &mut Section<'_, '_>) -> Option<(String, bool)> {
+    for key in ["kernel", "firmware", "initrd", "cmdline"] {
+        if section.has(key) {
+            let place = section.at(key);
+            section
+                .complain_at(&place, format!("expected no `{key}` beside `spare`: `apply` says later what it starts"));
+        }
+    }
+    Some((String::new(), false))
 }
 
 /// Reads `kernel` or `firmware`. Returns the name of the module, and whether it is firmware.

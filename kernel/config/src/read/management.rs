@@ -10,14 +10,15 @@ use toml::de::DeTable;
 
 use crate::config::Config;
 use crate::guest::{Console, GuestDevice, Restart};
-use crate::limits::{MAX_CONSOLE_PORTS, MAX_DEVICES};
+use crate::limits::{MAX_CONSOLE_PORTS, MAX_DEVICES, MAX_PUT};
 use crate::management::{CONTROL_PORT, Management, TRACE_PORT};
 use crate::mistake::{Mistake, Source};
 use crate::section::Section;
+use crate::size;
 
 /// Reads `[management]`. The guests are read later.
 pub(crate) fn read(source: Source<'_>, table: &DeTable<'_>, span: Range<usize>) -> (Option<Management>, Vec<Mistake>) {
-    let mut section = Section::new(source, table, span, "[management]", &["guest", "allow"]);
+    let mut section = Section::new(source, table, span, "[management]", &["guest", "allow", "modules"]);
     let guest = section.string("guest", "the name of a guest");
     if !section.has("guest") {
         let place = section.place();
@@ -25,8 +26,23 @@ pub(crate) fn read(source: Source<'_>, table: &DeTable<'_>, span: Range<usize>) 
     }
     // A mistake does not open what somebody wanted to close.
     let allow = section.permissions("allow").unwrap_or(Permissions::VIEW);
-    let management = guest.map(|(guest, place)| Management { guest: guest.into(), allow, place });
+    let modules = read_modules(&mut section);
+    let management = guest.map(|(guest, place)| Management { guest: guest.into(), allow, modules, place });
     (management, section.mistakes)
+}
+
+/// Reads `modules`: bytes.
+fn read_modules(section: &mut Section<'_, '_>) -> u64 {
+    let Some((text, place)) = section.string("modules", "a size like \"64M\"") else { return 0 };
+    match size::parse(text) {
+        Some(bytes) if (1 << 20..=MAX_PUT).contains(&bytes) => return bytes,
+        Some(_) => {
+            let most = size::show(MAX_PUT);
+            section.complain_at(&place, format!("expected a size from 1M to {most}"));
+        }
+        None => section.complain_at(&place, "expected a size like \"64M\""),
+    }
+    0
 }
 
 /// Gives the management guest its ports, and has it start again whenever it ends. If that is not possible there is no
@@ -46,6 +62,9 @@ pub(crate) fn apply(config: &mut Config, named: &[&str]) -> Option<Mistake> {
         };
         return Some(Mistake::new(&config.file, &management.place, message));
     };
+    if guest.spare {
+        return Some(Mistake::new(&config.file, &management.place, "this guest is spare; expected one that starts"));
+    }
     let is_full = guest.devices.len() >= MAX_DEVICES;
     let console = guest.devices.iter_mut().find_map(|device| match device {
         GuestDevice::Console(console) => Some(console),

@@ -24,6 +24,7 @@ allow = []
 [management]
 guest = "m"
 allow = ["view", "operate"]
+modules = "1G"
 [trace]
 memory = "4K"
 on = ["exits", "idle-turns"]

@@ -1,6 +1,6 @@
 //! Parsers that run once, before there are guests, and the making of a guest's machine.
 
-use config::{MAX_FILE, Topology};
+use config::{Config, MAX_APPLIED, MAX_FILE, Machine as Available, Topology};
 use machine::elf::image::Image;
 use machine::linux::{self, Linux};
 use machine::machine::testing::{self, kernel};
@@ -89,6 +89,47 @@ fn a_file_of_any_kind_needs_no_more_than_is_known_before() {
         for nested in ["[", "{a=", "a.", "[["] {
             settings(&format!("a={}", nested.repeat(bytes / nested.len() - 2)));
         }
+    }
+}
+
+/// Applies a file to what runs, as the hypervisor does.
+fn apply(runs: &Config, text: &str) {
+    let ((), bytes) = needed(|| {
+        let machine = Available { modules: &["vmlinuz", "initrd"][..], hash_of: |_: &str| None, refusal: |_| None };
+        match config::difference(runs, "f", text.as_bytes(), machine) {
+            Ok((changes, after)) => {
+                // Both are kept for the way back.
+                let before = runs.clone();
+                drop((config::way_back(&after, &before), changes, after, before));
+            }
+            Err(mistakes) => drop(mistakes.iter().map(ToString::to_string).collect::<Vec<_>>()),
+        }
+    });
+    assert!(bytes <= config::apply_heap(text.len()), "{bytes} bytes for a file of {}: {:.200}", text.len(), text);
+}
+
+#[test]
+fn a_file_that_is_applied_needs_no_more_than_is_known_before() {
+    let guest =
+        |n: usize, rest: &str| format!("[[guest]]\nname='g{n}'\nmemory='64M'\n{rest}\n{}", "[[guest.net]]\n".repeat(8));
+    let all = |rest: &str| (0..32).map(|n| guest(n, rest)).collect::<String>();
+    let (kernel, spare, long) =
+        ("kernel='vmlinuz'", "spare=true", format!("kernel='initrd'\ncmdline='{}'", "x".repeat(250)));
+    let runs = |text: &str| {
+        let parsed = config::parse("f", text);
+        assert_eq!(parsed.mistakes, []);
+        let mut config = parsed.config;
+        config::check_completion(&mut config, |_| None);
+        config.written()
+    };
+    for (from, to) in
+        [(kernel, spare), (spare, kernel), (kernel, &*long), (spare, &*long), (&*long, "weight=0"), (kernel, "")]
+    {
+        assert!(all(to).len() <= MAX_APPLIED, "{} bytes", all(to).len());
+        apply(&runs(&all(from)), &all(to));
+    }
+    for line in ["[[guest]]\n", "[[guest]]\n[[guest.net]]\n", "[[stage]]\n", "a=1\n", "\n"] {
+        apply(&runs(&all(kernel)), &fill("", |_| line.into(), MAX_APPLIED));
     }
 }
 

@@ -8,6 +8,11 @@ use control::{
     NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry,
     ReportKind, Request, Sender, Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink,
     VcpuCounters, View, Virtualization, Watched, Way, table,
+    Action, ApplyState, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Durations,
+    Engine, Entropy, Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader,
+    ModuleSummary, NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port,
+    ReportEntry, ReportKind, Request, Sender, Sha256, Shell, StageCounters, StopReason, Store, TerminalFilter, Top,
+    TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
@@ -25,8 +30,16 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 27] = [
+const LINES: [&str; 35] = [
     r#"{"command":"latency","id":5}"#,
+    r#"{"command":"put","module":"web","bytes":7,"sha256":"ab"}"#,
+    r#"{"command":"put","module":"web","bytes":"7","sha256":"ab"}"#,
+    r#"{"command":"put-data","module":"web","at":0,"data":"YWJj"}"#,
+    r#"{"command":"put-end","module":"web"}"#,
+    r#"{"command":"modules"}"#,
+    r#"{"command":"apply","module":"f","dry":true,"restart":true,"confirm":60}"#,
+    r#"{"command":"confirm"}"#,
+    r#"{"command":"applied","at":7}"#,
     r#"{"command":"list","id":1}"#,
     r#"{"command":"start","guest":"alpha","id":2}"#,
     r#"{"command":"stop","guest":"alpha"}"#,
@@ -72,7 +85,7 @@ fn every_request_is_read_or_refused() {
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 29] = [
+const WORDS: [&str; 35] = [
     "help",
     "list",
     "start a",
@@ -86,6 +99,12 @@ const WORDS: [&str; 29] = [
     "show x",
     "show audit",
     "show config",
+    "show modules",
+    "show apply",
+    "apply f 60 --dry-run",
+    "apply f sixty",
+    "forget web",
+    "confirm",
     "set a restart always",
     "set a wait 3",
     "top",
@@ -133,6 +152,21 @@ fn the_shell_takes_keys_while_attached_without_memory() {
         failing(1, || [b'x', 3, control::LEAVE_KEY].map(|byte| shell.feed(byte, &mut Sink(0)).ok()));
     assert_eq!(actions, [Some(Action::ToGuest(b'x')), Some(Action::ToGuest(3)), Some(Action::Left)]);
     assert!(!failed, "nothing allocates");
+}
+
+#[test]
+fn a_module_is_taken_without_memory() {
+    let mut memory = [0; 64];
+    // That of "abc".
+    let sum = Sha256::parse("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad").expect("64 digits");
+    let (there, _) = failing(1, || {
+        let mut store = Store::new(&mut memory);
+        let unused = |_: &str| false;
+        assert!(store.begin(0, "web", 65, sum, unused).is_err_and(|why| why == OUT_OF_MEMORY));
+        let put = store.begin(0, "web", 3, sum, unused).and_then(|()| store.add(0, "web", 0, b"abc"));
+        put.and_then(|()| store.end("web", unused)).is_ok() && store.get("web") == Some(b"abc")
+    });
+    assert!(there);
 }
 
 #[test]
@@ -241,6 +275,10 @@ fn trace_state() -> TraceState {
     }
 }
 
+fn module() -> ModuleSummary {
+    ModuleSummary { name: "web".into(), bytes: 7, sha256: "ab".repeat(32), put: true }
+}
+
 fn latency() -> Latency {
     let exits = Durations {
         guest: Some("alpha".into()),
@@ -289,6 +327,8 @@ fn an_event_becomes_a_line_or_an_error() {
         Event::Counters(counters()),
         Event::Reply { id: Some(1), ok: true, error: None, guests: Some(guests()), version: Some("0.1.0".into()) },
         Event::Config { id: Some(1), text: "[[guest]]\nname = \"a\"\n".repeat(1000) },
+        Event::Modules { id: Some(1), modules: vec![module(); 3] },
+        Event::Applied { id: Some(1), state: ApplyState::Running, text: "guest c: added\n".repeat(30) },
         Event::done(Some(1)),
         Event::refused(None, "no".into()),
         Event::End { reason: "shutdown".into() },
@@ -337,7 +377,11 @@ fn tables_need_no_memory() {
             table::show(view, &counters, &mut sink).map(|()| sink.0)
         });
         // These are not in the counters.
-        let least = if matches!(view, View::Audit | View::Config | View::Latency) { 0 } else { 100 };
+        let least = if matches!(view, View::Audit | View::Config | View::Latency | View::Modules | View::Apply) {
+            0
+        } else {
+            100
+        };
         assert!(!failed && shown.is_ok_and(|bytes| bytes >= least), "{view:?}");
     }
     let (shown, failed) = failing(1, || table::list(&guests, &mut Sink(0)));
@@ -347,6 +391,9 @@ fn tables_need_no_memory() {
     assert!(!failed && shown.is_ok());
     let latency = latency();
     let (shown, failed) = failing(1, || control::latency::show(&latency, &mut Sink(0)));
+    assert!(!failed && shown.is_ok());
+    let modules = [module()];
+    let (shown, failed) = failing(1, || control::show_modules(&modules, &mut Sink(0)));
     assert!(!failed && shown.is_ok());
 }
 
