@@ -70,8 +70,9 @@ pub struct Input {
     /// Only what concerns this guest. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub guest: Vec<String>,
-    /// Names the functions of a guest's kernel: its /proc/kallsyms (read as root), a System.map, or a vmlinux. With KASLR
-    /// the last two need what was added to their addresses, as in alpha=System.map+0x1e000000.
+    /// Names the functions of a guest's kernel: the kernel that it boots (bzImage), a vmlinux, a System.map, or its
+    /// /proc/kallsyms (read as root). With KASLR all but the last need what was added to their addresses, as in
+    /// alpha=vmlinuz+0x1e000000.
     #[arg(long, value_name = "GUEST=FILE")]
     pub symbols: Vec<Choice>,
 }

@@ -1,8 +1,8 @@
 //! The names of a guest kernel's functions, for addresses of exits.
 //!
-//! A file is one of: a `System.map` or the guest's `/proc/kallsyms` (`ADDRESS TYPE NAME [MODULE]` a line), or a `vmlinux`
-//! with a symbol table (ELF). With KASLR, only `/proc/kallsyms` has the addresses of the running kernel; for the other two
-//! the offset is given by the user.
+//! A file is one of: the kernel that the guest boots (bzImage), a `vmlinux` (ELF), a `System.map`, or the guest's
+//! `/proc/kallsyms` (`ADDRESS TYPE NAME [MODULE]` a line). An ELF file's symbols are its symbol table, or if it has none, the
+//! kernel's own table ([`kallsyms`]).
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,6 +10,8 @@ use std::{fs, str};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use goblin::elf::Elf;
+
+use crate::{bzimage, kallsyms};
 
 /// A function is no longer than this. An address farther behind the last symbol is in no function of the file.
 const LONGEST: u64 = 1 << 20;
@@ -51,14 +53,18 @@ impl FromStr for Choice {
 }
 
 impl Symbols {
-    /// Reads the file of `choice`, of either kind.
+    /// Reads the file of `choice`, of any kind.
     ///
     /// # Errors
     /// The file cannot be read, or has no function's address in it. The sentence says what would help.
     pub fn read(choice: &Choice) -> Result<Self> {
         let bytes = fs::read(&choice.file).with_context(|| format!("cannot read {}", choice.file.display()))?;
-        let mut symbols = if bytes.starts_with(b"\x7fELF") { of_elf(&bytes) } else { of_lines(&bytes) }
-            .with_context(|| format!("no symbols in {}", choice.file.display()))?;
+        let symbols = match bytes.as_slice() {
+            elf @ [0x7f, b'E', b'L', b'F', ..] => of_elf(elf),
+            image if bzimage::is_one(image) => bzimage::kernel(image).and_then(|kernel| of_elf(&kernel)),
+            lines => Ok(of_lines(lines)),
+        };
+        let mut symbols = symbols.with_context(|| format!("no symbols in {}", choice.file.display()))?;
         symbols.check(&choice.file)?;
         for (address, _) in &mut symbols.functions {
             *address = address.wrapping_add(choice.offset);
@@ -70,8 +76,8 @@ impl Symbols {
     fn check(&self, file: &Path) -> Result<()> {
         if self.functions.is_empty() {
             bail!(
-                "{} has no functions in it. Debian's System.map is an empty stand-in: take the guest's /proc/kallsyms, \
-                 read as root, or a vmlinux with symbols",
+                "{} has no functions in it. Debian's System.map is an empty stand-in: take the kernel that the guest boots \
+                 (vmlinuz), or the guest's /proc/kallsyms, read as root",
                 file.display()
             );
         }
@@ -99,22 +105,28 @@ impl Symbols {
 }
 
 /// Lines of `System.map` or `/proc/kallsyms`. Lines of another form are left out; so is what is no code.
-fn of_lines(bytes: &[u8]) -> Result<Symbols> {
+fn of_lines(bytes: &[u8]) -> Symbols {
     let mut functions = Vec::new();
     for line in bytes.split(|&byte| byte == b'\n') {
         let Ok(line) = str::from_utf8(line) else { continue };
         let mut words = line.split_whitespace();
         let (Some(address), Some(kind), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
         let Ok(address) = u64::from_str_radix(address, 16) else { continue };
-        // Text, in any binding.
-        if matches!(kind, "t" | "T" | "w" | "W") {
+        if let &[kind] = kind.as_bytes()
+            && is_text(kind)
+        {
             functions.push((address, name.to_owned()));
         }
     }
-    Ok(Symbols { functions })
+    Symbols { functions }
 }
 
-/// The symbol table of an ELF file.
+/// Whether symbols of this type, as `nm` has it, are code, in any binding.
+const fn is_text(kind: u8) -> bool {
+    matches!(kind, b't' | b'T' | b'w' | b'W')
+}
+
+/// The symbol table of an ELF file, or if that names no function, the table in the kernel.
 fn of_elf(bytes: &[u8]) -> Result<Symbols> {
     let elf = Elf::parse(bytes).context("not a sound ELF file")?;
     let mut functions = Vec::new();
@@ -126,6 +138,10 @@ fn of_elf(bytes: &[u8]) -> Result<Symbols> {
             functions.push((symbol.st_value, name.to_owned()));
         }
     }
+    if functions.is_empty() {
+        let code = kallsyms::of(bytes)?.into_iter().filter(|symbol| is_text(symbol.kind));
+        functions.extend(code.map(|symbol| (symbol.address, symbol.name)));
+    }
     Ok(Symbols { functions })
 }
 
@@ -134,7 +150,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Symbols {
-        let mut symbols = of_lines(text.as_bytes()).unwrap();
+        let mut symbols = of_lines(text.as_bytes());
         symbols.sort();
         symbols
     }
@@ -181,7 +197,9 @@ ffffffff81000110 T native_halt_alias
     #[test]
     fn files_without_addresses_are_refused_with_what_would_help() {
         let stub = lines("ffffffffffffffff B The real System.map is in the linux-image-<version>-dbg package\n");
-        assert!(stub.check(Path::new("System.map")).unwrap_err().to_string().contains("/proc/kallsyms"));
+        assert!(
+            stub.check(Path::new("System.map")).unwrap_err().to_string().contains("the kernel that the guest boots")
+        );
         let hidden = lines("0000000000000000 T _text\n0000000000000000 t native_halt\n");
         assert!(hidden.check(Path::new("kallsyms")).unwrap_err().to_string().contains("as root"));
     }
@@ -199,6 +217,28 @@ ffffffff81000110 T native_halt_alias
         fs::write(file.path(), MAP).unwrap();
         let choice = Choice { guest: "a".into(), file: file.path().into(), offset: 0x100_0000 };
         assert_eq!(Symbols::read(&choice).unwrap().find(0xffff_ffff_8200_0112), Some(("native_halt", 2)));
+    }
+
+    /// An ELF file without sections or segments, and with a kernel's table in it.
+    fn stripped() -> Vec<u8> {
+        let mut elf = vec![0; 64];
+        elf[..16].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+        elf[16..24].copy_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
+        elf[52] = 64;
+        let symbols = kallsyms::tests::symbols(1_000);
+        let symbols: Vec<(u64, &str)> = symbols.iter().map(|(address, name)| (*address, name.as_str())).collect();
+        [elf, kallsyms::tests::kernel(kallsyms::tests::Order::AddressesLast, &symbols, true)].concat()
+    }
+
+    #[test]
+    fn a_kernel_without_a_symbol_table_is_named_by_its_own_table_also_inside_of_a_bzimage() {
+        for bytes in [stripped(), bzimage::tests::gzip(&stripped())] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs::write(file.path(), bytes).unwrap();
+            let symbols = Symbols::read(&Choice { guest: "a".into(), file: file.path().into(), offset: 0 }).unwrap();
+            assert_eq!(symbols.find(0xffff_ffff_8100_0041), Some(("__x64_sys_call_1", 1)));
+            assert_eq!(symbols.find(0x20), None, "a per-CPU variable is no code");
+        }
     }
 
     #[test]
