@@ -21,7 +21,7 @@ use memory::{
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
-use trace::{histogram::Histogram, ring::Slot};
+use trace::{histogram::Histogram, published::Published, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -299,9 +299,10 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }
 
-/// A core's memory for its trace: records, histograms, and the physical addresses of both.
+/// A core's memory for its trace: records, a few words, histograms, and the physical addresses of all.
 pub struct TraceMemory {
     pub slots: &'static [Slot],
+    pub published: &'static Published,
     pub histograms: &'static [Histogram],
     pub range: Range,
 }
@@ -312,16 +313,18 @@ pub struct TraceMemory {
 /// There is no memory.
 pub fn trace(slots: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
     let first = slots.saturating_mul(size_of::<Slot>() as u64);
-    let bytes = first.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let second = first.saturating_add(size_of::<Published>() as u64);
+    let bytes = second.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
     let at = pages(bytes)?;
-    let behind = at.saturating_add(first);
-    // SAFETY: as in `shared_words`: a slot is four words, and a histogram is words. The histograms begin behind the slots, at a
-    // multiple of a slot's size, and end within the pages.
-    let (slots, histograms) = unsafe {
+    let [published, behind] = [first, second].map(|offset| at.saturating_add(offset) as usize);
+    // SAFETY: as in `shared_words`: a slot is four words, and `Published` and a histogram are words. So each begins at a multiple
+    // of a word's size behind the one before, and all end within the pages.
+    let (slots, published, histograms) = unsafe {
         (
             core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind as usize), histograms as usize),
+            &*ptr::with_exposed_provenance::<Published>(published),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind), histograms as usize),
         )
     };
-    Ok(TraceMemory { slots, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
+    Ok(TraceMemory { slots, published, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
 }

@@ -22,13 +22,14 @@ use ::control::{
 use ::trace::{
     Classes, Kind, Record, Switch,
     histogram::Histogram,
+    published::Published,
     record::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
         WITHHELD,
     },
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
-    stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect},
+    stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect},
 };
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -51,6 +52,8 @@ struct OfCore(Once<Owned>);
 
 struct Owned {
     ring: Ring,
+    /// Where its guest's kernel is: `since`, `read`, `lstar` and `page_fault` of [`KernelAddresses`].
+    kernel: &'static Published,
     /// How long its exits take, by reason, or its turns and visits.
     histograms: &'static [Histogram],
     /// The guest whose core it is, or [`NO_GUEST`].
@@ -88,11 +91,11 @@ pub fn make(core: CoreIndex, guest: Option<usize>, bytes: u64) -> Result<Option<
         return Ok(None);
     }
     let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
-    let TraceMemory { slots, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
+    let TraceMemory { slots, published, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
     let guest = guest_number(guest);
     // The configuration has only powers of two.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, histograms, guest });
+        of.0.call_once(|| Owned { ring, kernel: published, histograms, guest });
     }
     Ok(Some(range))
 }
@@ -102,7 +105,8 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     if config.trace.memory == 0 {
         return 0;
     }
-    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
+    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64);
+    let histograms = histograms.saturating_add(size_of::<Published>() as u64).next_multiple_of(4096);
     // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
     config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64)
 }
@@ -124,16 +128,26 @@ pub fn ring(core: CoreIndex) -> Option<&'static Ring> {
 /// The trace of a vCPU's core.
 pub struct VcpuTrace {
     ring: Option<&'static Ring>,
+    kernel: Option<&'static Published>,
+    /// TSC at which the vCPU's life has begun.
+    since: u64,
     histograms: &'static [Histogram],
     guest: u8,
 }
 
 impl VcpuTrace {
-    /// Makes it, on the core of the vCPU.
+    /// Makes it for a vCPU whose life begins, on the core of the vCPU.
     pub fn new(core: &Core) -> Self {
         let owned = owned(core.index);
+        let (kernel, since) = (owned.map(|owned| owned.kernel), time::tsc());
+        // Nothing is known of the kernel that comes.
+        if let Some(kernel) = kernel {
+            kernel.write([since, 0, 0, 0]);
+        }
         Self {
             ring: owned.map(|owned| &owned.ring),
+            kernel,
+            since,
             histograms: owned.map_or(&[], |owned| owned.histograms),
             guest: owned.map_or(NO_GUEST, |owned| owned.guest),
         }
@@ -178,6 +192,14 @@ impl VcpuTrace {
     #[inline(never)]
     pub fn entry(&self, vcpu: usize) {
         self.write(vcpu, Record::new(Kind::Entry, time::tsc()));
+    }
+
+    /// Publishes where the guest's kernel is now.
+    #[inline(never)]
+    pub fn kernel(&self, addresses: &machine::kernel_addresses::KernelAddresses) {
+        if let Some(kernel) = self.kernel {
+            kernel.write([self.since, time::tsc(), addresses.lstar, addresses.page_fault]);
+        }
     }
 
     /// Writes the record of an injection.
@@ -288,8 +310,12 @@ impl Rings for Cores {
     }
 
     fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
-        let Some(Traced { core, ring, cursor, .. }) = self.0.get_mut(number) else { return 0 };
-        collect(ring, cursor, *core as u32, buffer).map_or(0, <[u8]>::len)
+        let Some(traced) = self.0.get_mut(number) else { return 0 };
+        let kernel = traced.kernel(buffer);
+        if kernel > 0 {
+            return kernel;
+        }
+        collect(traced.ring, &mut traced.cursor, traced.core as u32, buffer).map_or(0, <[u8]>::len)
     }
 }
 
@@ -321,6 +347,9 @@ struct Traced {
     /// The name of the guest, or of the role.
     user: String,
     ring: &'static Ring,
+    kernel: &'static Published,
+    /// What the present saving has of it: `since`, `lstar` and `page_fault`.
+    told: Option<[u64; 3]>,
     cursor: Cursor,
     /// Records written and dropped before `trace on`.
     before: u64,
@@ -346,6 +375,21 @@ impl Role {
 }
 
 impl Traced {
+    /// Makes a block of where the guest's kernel is, if that has changed. Returns its length in bytes; 0 if there is nothing to
+    /// tell.
+    fn kernel(&mut self, buffer: &mut [u8]) -> usize {
+        let Role::Guest(guest) = self.role else { return 0 };
+        // While it is being written, the next call has it.
+        let Some([since, read, lstar, page_fault]) = self.kernel.read() else { return 0 };
+        if self.told == Some([since, lstar, page_fault]) {
+            return 0;
+        }
+        self.told = Some([since, lstar, page_fault]);
+        let addresses = KernelAddresses { core: self.core as u32, guest: guest.into(), since, read, lstar, page_fault };
+        // The buffer is larger.
+        addresses.write(buffer).map_or(0, <[u8]>::len)
+    }
+
     fn all(&self) -> u64 {
         self.ring.written().wrapping_add(self.ring.dropped())
     }
@@ -373,7 +417,16 @@ impl Reader {
                 Role::Guest(guest) => config.guests.get(usize::from(guest))?.name.clone(),
                 role => role.name().into(),
             };
-            Some(Traced { core, role, user, ring: &owned.ring, cursor: Cursor::new(), before: 0 })
+            Some(Traced {
+                core,
+                role,
+                user,
+                ring: &owned.ring,
+                kernel: owned.kernel,
+                told: None,
+                cursor: Cursor::new(),
+                before: 0,
+            })
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         Self::switch(config.trace.on);
@@ -481,7 +534,9 @@ impl Reader {
             }
             None => {}
         }
-        self.saving = Some((Saving::new(limits), to()?));
+        let to = to()?;
+        self.cores.0.iter_mut().for_each(|traced| traced.told = None);
+        self.saving = Some((Saving::new(limits), to));
         Ok(())
     }
 

@@ -33,6 +33,9 @@ use machine::{
 };
 use memory::maps::Range;
 
+/// Traced entries between two looks where the guest's kernel is. A kernel that boots has its addresses after that many exits.
+const LOOK_EVERY: u32 = 63;
+
 /// A vCPU's resources. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy)]
 pub struct Kept {
@@ -160,6 +163,7 @@ impl WithVcpu for Life<'_> {
         let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
         let emulated = machine.interrupts() == Interrupts::Emulated;
         let mut timer = Timer { armed: None };
+        let mut look = Look { left: 0 };
         let late_notifications = machine.takes_late_notifications();
         loop {
             self.core.works();
@@ -180,8 +184,8 @@ impl WithVcpu for Life<'_> {
                     if !machine.entering_guest(&context) {
                         continue;
                     }
-                    if trace::on(Classes::ENTRIES) {
-                        self.trace.entry(*index);
+                    if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
+                        self.traced_entry(vcpu, &mut look);
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -221,6 +225,31 @@ impl WithVcpu for Life<'_> {
         // No interrupt of this guest and no timer interrupt of the host may reach the core's next job.
         apic::reset();
         self.core.timer_fired.store(false, Ordering::Relaxed);
+    }
+}
+
+/// When the core looks next where the guest's kernel is.
+struct Look {
+    /// Entries until then.
+    left: u32,
+}
+
+impl Life<'_> {
+    /// Does what the trace wants before an entry. Apart from the loop, which does not pay for it while the trace is off.
+    #[inline(never)]
+    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::ENTRIES) {
+            self.trace.entry(self.job.index);
+        }
+        if !trace::on(Classes::EXITS) {
+            return;
+        }
+        if let Some(left) = look.left.checked_sub(1) {
+            look.left = left;
+            return;
+        }
+        look.left = LOOK_EVERY;
+        self.trace.kernel(&self.job.machine.kernel_addresses(vcpu));
     }
 }
 

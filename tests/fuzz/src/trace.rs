@@ -4,7 +4,8 @@
 
 use trace::record::{RECORD_BYTES, Record};
 use trace::stream::{
-    BLOCK_BYTES, Block, ChunkWriter, Clock, HeaderWriter, MAGIC, MAX_CONTENT, NOTHING, Step, Table, blocks, step,
+    BLOCK_BYTES, Block, ChunkWriter, Clock, HeaderWriter, KernelAddresses, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
+    blocks, step,
 };
 
 use crate::input::Input;
@@ -18,6 +19,7 @@ const MOST_PARTS: u64 = 12;
 enum Known {
     Header(Clock, Vec<(u8, u32, Option<u32>, String)>),
     Chunk(u32, u64, u64, Vec<Record>),
+    Kernel(KernelAddresses),
     Other(u8),
 }
 
@@ -34,6 +36,18 @@ fn chunk(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     let mut writer = ChunkWriter::new(&mut buffer, core, first, lost).expect("there is room");
     records.iter().for_each(|record| writer.push(*record).expect("there is room"));
     (writer.finish().to_vec(), Known::Chunk(core, first, lost, records))
+}
+
+fn kernel(input: &mut Input<'_>) -> (Vec<u8>, Known) {
+    let kernel = KernelAddresses {
+        core: u32::from(input.byte()),
+        guest: u32::from(input.byte()),
+        since: input.wide(),
+        read: input.wide(),
+        lstar: input.wide(),
+        page_fault: input.wide(),
+    };
+    (kernel.write(&mut [0; 64]).expect("there is room").to_vec(), Known::Kernel(kernel))
 }
 
 fn header(input: &mut Input<'_>) -> (Vec<u8>, Known) {
@@ -65,6 +79,7 @@ fn known(block: &Block<'_>) -> Known {
             assert_eq!(records.len(), chunk.count());
             Known::Chunk(chunk.core, chunk.first, chunk.lost, records)
         }
+        Block::Kernel(kernel) => Known::Kernel(*kernel),
         Block::Unknown { what, content } => {
             assert!(content.len() <= MAX_CONTENT);
             Known::Other(*what)
@@ -112,8 +127,8 @@ pub fn run(bytes: &[u8]) {
     let mut honest = true;
     for _ in 0..input.within(1, MOST_PARTS) {
         match input.byte() % 8 {
-            0..3 => {
-                let (block, known) = chunk(&mut input);
+            choice @ 0..3 => {
+                let (block, known) = if choice == 2 { kernel(&mut input) } else { chunk(&mut input) };
                 all.extend(block);
                 wanted.push(known);
             }

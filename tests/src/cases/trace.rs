@@ -98,6 +98,7 @@ impl<'a> Read<'a> {
             match block {
                 Ok(Block::Header(header)) => read.headers.push(header),
                 Ok(Block::Chunk(chunk)) => read.chunks.push(chunk),
+                Ok(Block::Kernel(_)) => {}
                 Ok(Block::Unknown { what, .. }) => bail!("an unknown block {what}"),
                 Err(damaged) => bail!("{damaged} bytes of the trace are no block"),
             }

@@ -3,8 +3,8 @@
 use core::str;
 
 use super::{
-    BLOCK_BYTES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, NOTHING, Table,
-    VERSION, check,
+    BLOCK_BYTES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, KERNEL, KernelAddresses, MAGIC, MAX_CONTENT,
+    NAME_BYTES, NOTHING, Table, VERSION, check,
 };
 use crate::Record;
 use crate::record::RECORD_BYTES;
@@ -28,6 +28,8 @@ pub enum Block<'a> {
     Header(Header<'a>),
     /// Records of a core.
     Chunk(Chunk<'a>),
+    /// Addresses in a guest's kernel.
+    Kernel(KernelAddresses),
     /// A block that this version does not know, or a header of another version.
     Unknown {
         /// What it is.
@@ -163,6 +165,7 @@ fn whole(bytes: &[u8]) -> Option<Step<'_>> {
     let block = match what {
         HEADER => Header::new(content).map_or(unknown, Block::Header),
         CHUNK => Chunk::new(content).map_or(unknown, Block::Chunk),
+        KERNEL => KernelAddresses::of_content(content).map_or(unknown, Block::Kernel),
         _ => unknown,
     };
     Some(Step::Block(block, BLOCK_BYTES.saturating_add(len)))
