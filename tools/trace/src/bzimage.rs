@@ -79,6 +79,7 @@ fn number(file: &[u8], at: usize) -> Option<usize> {
 #[expect(missing_docs, reason = "tests")]
 pub mod tests {
     use std::io::Write as _;
+    use std::sync::LazyLock;
 
     use lzma_rust2::{LzmaOptions, LzmaWriter, XzOptions, XzWriter};
     use proptest::prelude::*;
@@ -165,7 +166,8 @@ pub mod tests {
     proptest! {
         #[test]
         fn a_damaged_image_never_panics(which in 0..6_usize, at: prop::sample::Index, byte: u8) {
-            let mut image = images(&text()).swap_remove(which);
+            static IMAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| images(&text()));
+            let mut image = IMAGES[which].clone();
             let at = at.index(image.len());
             image[at] = byte;
             if let Ok(kernel) = kernel(&image) {

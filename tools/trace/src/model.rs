@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use trace::record::NO_GUEST;
+use trace::stream::KernelAddresses;
 use trace::{Kind, Record};
 
 use crate::clock::Clock;
@@ -88,15 +89,17 @@ pub struct Trace {
     pub losses: Vec<Loss>,
     /// What was skipped.
     pub damage: Damage,
+    /// Where guests' kernels are, in the order of the file.
+    pub kernels: Vec<KernelAddresses>,
 }
 
 impl Trace {
-    /// Of these parts, in any order.
+    /// Of these parts, in any order, and without a word of guests' kernels.
     #[must_use]
     pub fn new(clock: Clock, names: Names, mut events: Vec<Event>, mut losses: Vec<Loss>, damage: Damage) -> Self {
         events.sort_by_key(|event| (event.record.tsc, event.core, event.number));
         losses.sort_by_key(|loss| (loss.core, loss.number));
-        Self { clock, names, events, losses, damage }
+        Self { clock, names, events, losses, damage, kernels: Vec::new() }
     }
 
     /// Records that are missing, of all cores.

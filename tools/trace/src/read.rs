@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use trace::stream::{self, Block, Chunk, Header, Table};
+use trace::stream::{self, Block, Chunk, Header, KernelAddresses, Table};
 
 use crate::clock::Clock;
 use crate::model::{Damage, Device, Event, Loss, Names, Trace, clean};
@@ -29,7 +29,7 @@ pub fn file(path: &Path) -> Result<Trace> {
     }
 }
 
-/// Reads a trace. None: there is no sound header and no sound chunk in these bytes.
+/// Reads a trace. None: there is no sound block in these bytes.
 #[must_use]
 pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
     let mut reader = Reader::default();
@@ -43,6 +43,10 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
             Ok(Block::Chunk(chunk)) => {
                 sound = true;
                 reader.chunk(&chunk);
+            }
+            Ok(Block::Kernel(kernel)) => {
+                sound = true;
+                reader.kernels.push(kernel);
             }
             Ok(Block::Unknown { .. }) => {
                 reader.damage.unknown_blocks = reader.damage.unknown_blocks.saturating_add(1);
@@ -61,6 +65,7 @@ struct Reader {
     events: Vec<Event>,
     losses: Vec<Loss>,
     damage: Damage,
+    kernels: Vec<KernelAddresses>,
     /// The number that each core's next record has.
     next: BTreeMap<u32, u64>,
     /// For each core, the first of `losses` after which there was no record of it.
@@ -135,7 +140,8 @@ impl Reader {
 
     fn finish(self) -> Trace {
         let clock = self.clock.unwrap_or_else(|| Clock::new(0, None));
-        Trace::new(clock, self.names, self.events, self.losses, self.damage)
+        let kernels = self.kernels;
+        Trace { kernels, ..Trace::new(clock, self.names, self.events, self.losses, self.damage) }
     }
 }
 

@@ -162,7 +162,7 @@ fn many_beginnings_that_look_right_cost_a_bounded_time() {
     let whole = kernel(Order::AddressesLast, &borrowed(&symbols), true);
     let tokens = (0..whole.len()).step_by(8).find_map(|at| Tokens::with_index_at(&whole, at)).unwrap();
     let mut file = Vec::new();
-    for _ in 0..500_000 {
+    for _ in 0..50_000 {
         file.extend(0x207_u64.to_le_bytes());
     }
     file.extend([0; 16]);
@@ -170,7 +170,7 @@ fn many_beginnings_that_look_right_cost_a_bounded_time() {
     let mut work = file.len() * WORK;
     let tokens = (0..file.len()).step_by(8).find_map(|at| Tokens::with_index_at(&file, at)).unwrap();
     assert_eq!(names_before(&file, &tokens, &mut work), None);
-    assert_eq!(work, 0, "it would have looked at 128 million names");
+    assert_eq!(work, 0, "it would have looked at 13 million names");
 }
 
 proptest! {
