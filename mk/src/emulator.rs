@@ -123,6 +123,10 @@ impl Launch for Emulator {
         })
     }
 
+    fn guest_kernel(&mut self) -> Result<PathBuf> {
+        image::kernel_of(&paths::guest_kernel())
+    }
+
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {
         disk::start(self.platform, &self.folder(name)?)
     }

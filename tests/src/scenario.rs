@@ -143,6 +143,11 @@ impl<'a> Context<'a> {
         self.launch.build_medium(setup, name)
     }
 
+    /// See [`Launch::guest_kernel`].
+    pub fn guest_kernel(&mut self) -> Result<PathBuf> {
+        self.launch.guest_kernel()
+    }
+
     /// See [`Launch::judge`].
     pub fn judge(&mut self, program: Judge) -> Result<Command> {
         self.launch.judge(program)

@@ -79,7 +79,7 @@ pub fn ended(session: &mut Session, arrived: &RefCell<Arrived>) -> Result<Vec<u8
 }
 
 /// Stops a guest at once, and waits until it is down.
-fn kill(session: &mut Session, guest: &str) -> Result<()> {
+pub fn kill(session: &mut Session, guest: &str) -> Result<()> {
     session.ask(Command::Kill(guest.to_owned()), seconds(20))?;
     session.state(guest, GuestState::Stopped, seconds(60)).map(drop)
 }
