@@ -118,6 +118,13 @@ impl Launch for Emulator {
         Ok(match program {
             Judge::Ssh => ssh_tool("usr/bin/ssh")?,
             Judge::SshKeygen => ssh_tool("usr/bin/ssh-keygen")?,
+            Judge::Perfetto => {
+                let mut python = Command::new("python3");
+                python
+                    .arg(paths::root().join("tools/trace/tests/exports/judge.py"))
+                    .env("PYTHONPATH", fetch::perfetto()?);
+                python
+            }
             // It needs the C library, which is in the tree of all emulators.
             Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })

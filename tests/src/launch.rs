@@ -58,7 +58,7 @@ pub trait Launch {
     fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf>;
 }
 
-/// Programs that judge what the management guest does.
+/// Programs that judge what the management guest does, and what is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// OpenSSH's client.
@@ -67,6 +67,9 @@ pub enum Judge {
     SshKeygen,
     /// Prometheus.
     Prometheus,
+    /// A script that decodes a file by Perfetto's published schema: `FILE [--slices NAME=COUNT]...`
+    /// (tools/trace/tests/exports/judge.py).
+    Perfetto,
 }
 
 /// A server, and the machine at the other end of its wire.

@@ -185,7 +185,12 @@ impl WithVcpu for Life<'_> {
                         continue;
                     }
                     if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
-                        self.traced_entry(vcpu, &mut look);
+                        if trace::on(Classes::ENTRIES) {
+                            self.trace.entry(*index);
+                        }
+                        if trace::on(Classes::EXITS) && look.is_due() {
+                            self.trace.kernel(&machine.kernel_addresses(vcpu));
+                        }
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -230,26 +235,17 @@ impl WithVcpu for Life<'_> {
 
 /// When the core looks next where the guest's kernel is.
 struct Look {
-    /// Entries until then.
+    /// Traced entries until then.
     left: u32,
 }
 
-impl Life<'_> {
-    /// Does what the trace wants before an entry. Apart from the loop, which does not pay for it while the trace is off.
-    #[inline(never)]
-    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
-        if trace::on(Classes::ENTRIES) {
-            self.trace.entry(self.job.index);
-        }
-        if !trace::on(Classes::EXITS) {
-            return;
-        }
-        if let Some(left) = look.left.checked_sub(1) {
-            look.left = left;
-            return;
-        }
-        look.left = LOOK_EVERY;
-        self.trace.kernel(&self.job.machine.kernel_addresses(vcpu));
+impl Look {
+    /// Counts an entry. Returns whether it is time.
+    #[inline(always)]
+    fn is_due(&mut self) -> bool {
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or(LOOK_EVERY);
+        left.is_none()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
 use net::counters::Drops;
+use sidecore_trace::export;
 use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
@@ -16,6 +19,7 @@ use trace::{Kind, Record};
 use crate::boot::{Boot, alone};
 use crate::counts::net;
 use crate::guests::{Guest, address, server, with_entries};
+use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
@@ -24,7 +28,7 @@ use crate::session::Session;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
-                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records";
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; Perfetto's schema decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -221,8 +225,29 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     });
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
     rare(context, &read, &counters, &arrived.borrow().states)?;
+    perfetto(context, &bytes, &counters)?;
     histograms(context, &mut session, &read, &counters)?;
     session.shut_down().map(drop)
+}
+
+/// Has Perfetto's published schema decode the export. There have to be as many slices of each reason as the counters have exits.
+fn perfetto(context: &mut Context<'_>, bytes: &[u8], counters: &Counters) -> Result<()> {
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    for ((_, _, reason), (count, _)) in counted(counters) {
+        *reasons.entry(reason).or_default() += count;
+    }
+    let trace = sidecore_trace::read::bytes_of(bytes).context("no trace")?;
+    let place = std::env::temp_dir().join(format!("sidecore-export-{}", std::process::id()));
+    export::perfetto::write(&trace, &mut BufWriter::new(File::create(&place)?))?;
+    let mut judge = context.judge(Judge::Perfetto)?;
+    judge.arg(&place);
+    for (reason, count) in &reasons {
+        judge.args(["--slices", &format!("{reason}={count}")]);
+    }
+    let said = judge.output().context("Python cannot be started")?;
+    std::fs::remove_file(&place)?;
+    ensure!(said.status.success(), "Perfetto's schema: {}", String::from_utf8_lossy(&said.stderr));
+    context.figures.at_least("reasons with as many slices in Perfetto's format", reasons.len() as u64, 10)
 }
 
 /// Checks the histograms against the counters, and their percentiles against those of the records.

@@ -3,7 +3,7 @@
 //! A bzImage is a loader with a compressed `vmlinux` in it. Follows Documentation/arch/x86/boot.rst (`payload_offset`,
 //! `payload_length`) and scripts/Makefile.lib, which puts the length of the kernel behind what it compresses.
 //!
-//! The image may be hostile: what it unpacks to is bounded by [`LONGEST`], whatever it says of itself.
+//! The image may be hostile: what it unpacks to is 512 MiB at most, whatever it says of itself.
 
 use std::io::Read;
 
