@@ -185,12 +185,7 @@ impl WithVcpu for Life<'_> {
                         continue;
                     }
                     if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
-                        if trace::on(Classes::ENTRIES) {
-                            self.trace.entry(*index);
-                        }
-                        if trace::on(Classes::EXITS) && look.is_due() {
-                            self.trace.kernel(&machine.kernel_addresses(vcpu));
-                        }
+                        self.traced_entry(vcpu, &mut look);
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -239,13 +234,39 @@ struct Look {
     left: u32,
 }
 
-impl Look {
-    /// Counts an entry. Returns whether it is time.
-    #[inline(always)]
-    fn is_due(&mut self) -> bool {
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(LOOK_EVERY);
-        left.is_none()
+impl Life<'_> {
+    /// Does what the trace wants before an entry. Apart from the loop, which has more registers to save otherwise, also while the
+    /// trace is off. What is rare or longer is apart from this one, for the same reason.
+    #[inline(never)]
+    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::ENTRIES) {
+            return self.recorded_entry(vcpu, look);
+        }
+        // Exits are on: one of the two is.
+        match look.left.checked_sub(1) {
+            Some(left) => look.left = left,
+            None => self.look(vcpu, look),
+        }
+    }
+
+    /// Writes the record of an entry, and looks where the guest's kernel is if it is time.
+    #[inline(never)]
+    fn recorded_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::EXITS) {
+            match look.left.checked_sub(1) {
+                Some(left) => look.left = left,
+                None => self.look(vcpu, look),
+            }
+        }
+        self.trace.entry(self.job.index);
+    }
+
+    /// Looks where the guest's kernel is.
+    #[cold]
+    #[inline(never)]
+    fn look<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        look.left = LOOK_EVERY;
+        self.trace.kernel(&self.job.machine.kernel_addresses(vcpu));
     }
 }
 

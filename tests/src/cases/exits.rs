@@ -1,8 +1,12 @@
 //! Compares the exits that sidecore counts, and those that it traces, with the emulator's own record.
 
 use anyhow::{Context as _, Result, ensure};
-use control::{GuestState, StopReason};
+use control::{GuestState, StopReason, TraceStep};
+use sidecore_trace::read;
+use sidecore_trace::resolve::Resolver;
+use sidecore_trace::symbols::Choice;
 
+use super::trace::{collect, command, ended};
 use crate::boot::{Boot, alone};
 use crate::counts::all_exits;
 use crate::guests::{Guest, server, with_entries};
@@ -11,7 +15,8 @@ use crate::scenario::{Context, Scenario, seconds};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "the exits we count and those we trace against the emulator's own record, over a guest's whole life";
+    let about = "the exits we count and those we trace against the emulator's own record, over a guest's whole life; \
+                 LSTAR and the IDT say where its kernel is";
     vec![alone(Scenario::new("exit-count", about, &[Platform::Qemu, Platform::Bochs]), exit_count)]
 }
 
@@ -26,6 +31,15 @@ fn exit_count(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let ours = all_exits(&session.counters()?, "a");
     let cores = session.trace_state()?.cores;
     let traced: u64 = cores.iter().filter(|core| core.user == "a").map(|core| core.records).sum();
+    // What is left in the ring, and where the guest's kernel was.
+    let arrived = collect(&mut session);
+    session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
+    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
+    let trace = read::bytes_of(&ended(&mut session, &arrived)?).context("no trace")?;
+    let choice = Choice { guest: "a".to_owned(), file: context.guest_kernel()?, offset: None };
+    let notes = Resolver::new(&[choice], &trace)?.notes();
+    let places: usize = notes.iter().filter(|note| note.checked && note.raw.is_empty()).map(|n| n.offsets.len()).sum();
+    context.figures.exactly("places of the guest's kernel, by LSTAR and its IDT", places as u64, 1)?;
     session.shut_down()?;
     let theirs = session.recorded_entries()?.context("the emulator recorded nothing")?;
     context.figures.at_least("exits reported", ours, 1000)?;
