@@ -22,6 +22,7 @@ use memory::{
 };
 use spin::Mutex;
 use trace::{capture, histogram::Histogram, ring::Slot};
+use trace::{histogram::Histogram, published::Published, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -303,6 +304,10 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
 pub struct TraceMemory {
     pub slots: &'static [Slot],
     pub captures: &'static [Slot<{ capture::WORDS }>],
+/// A core's memory for its trace: records, a few words, histograms, and the physical addresses of all.
+pub struct TraceMemory {
+    pub slots: &'static [Slot],
+    pub published: &'static Published,
     pub histograms: &'static [Histogram],
     pub range: Range,
 }
@@ -327,4 +332,18 @@ pub fn trace(slots: u64, captures: u64, histograms: u64) -> Result<TraceMemory, 
         )
     };
     Ok(TraceMemory { slots, captures, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
+    let second = first.saturating_add(size_of::<Published>() as u64);
+    let bytes = second.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let at = pages(bytes)?;
+    let [published, behind] = [first, second].map(|offset| at.saturating_add(offset) as usize);
+    // SAFETY: as in `shared_words`: a slot is four words, and `Published` and a histogram are words. So each begins at a multiple
+    // of a word's size behind the one before, and all end within the pages.
+    let (slots, published, histograms) = unsafe {
+        (
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
+            &*ptr::with_exposed_provenance::<Published>(published),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind), histograms as usize),
+        )
+    };
+    Ok(TraceMemory { slots, published, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
 }

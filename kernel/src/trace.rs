@@ -27,6 +27,7 @@ use ::trace::{
         filter::{Filter, Filters},
     },
     histogram::Histogram,
+    published::Published,
     record::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
         WITHHELD,
@@ -34,6 +35,7 @@ use ::trace::{
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
     stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect, collect_captures},
+    stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect},
 };
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -65,6 +67,8 @@ struct Owned {
     ring: Ring,
     /// If it is an engine's core.
     captures: Option<CaptureRing>,
+    /// Where its guest's kernel is: `since`, `read`, `lstar` and `page_fault` of [`KernelAddresses`].
+    kernel: &'static Published,
     /// How long its exits take, by reason, or its turns and visits.
     histograms: &'static [Histogram],
     /// The guest whose core it is, or [`NO_GUEST`].
@@ -130,10 +134,12 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
     };
     let TraceMemory { slots, captures, histograms, range } =
         mem::trace(slots, captures, latency::histograms(guest.is_some()))?;
+    let TraceMemory { slots, published, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
     let guest = guest_number(guest);
     // The configuration has only powers of two, from 4 KiB.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
         of.0.call_once(|| Owned { ring, captures: CaptureRing::new(captures), histograms, guest });
+        of.0.call_once(|| Owned { ring, kernel: published, histograms, guest });
     }
     Ok(Some(range))
 }
@@ -146,6 +152,8 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     let captured = captures(config.trace.memory).saturating_mul(size_of::<Slot<WORDS>>() as u64);
     let captured = captured.next_multiple_of(4096).saturating_mul(config.engines.len().max(1) as u64);
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
+    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64);
+    let histograms = histograms.saturating_add(size_of::<Published>() as u64).next_multiple_of(4096);
     // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
     config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64).saturating_add(captured)
 }
@@ -177,16 +185,26 @@ pub fn capture(core: CoreIndex, captured: Captured, bytes: &[u8]) {
 /// The trace of a vCPU's core.
 pub struct VcpuTrace {
     ring: Option<&'static Ring>,
+    kernel: Option<&'static Published>,
+    /// TSC at which the vCPU's life has begun.
+    since: u64,
     histograms: &'static [Histogram],
     guest: u8,
 }
 
 impl VcpuTrace {
-    /// Makes it, on the core of the vCPU.
+    /// Makes it for a vCPU whose life begins, on the core of the vCPU.
     pub fn new(core: &Core) -> Self {
         let owned = owned(core.index);
+        let (kernel, since) = (owned.map(|owned| owned.kernel), time::tsc());
+        // Nothing is known of the kernel that comes.
+        if let Some(kernel) = kernel {
+            kernel.write([since, 0, 0, 0]);
+        }
         Self {
             ring: owned.map(|owned| &owned.ring),
+            kernel,
+            since,
             histograms: owned.map_or(&[], |owned| owned.histograms),
             guest: owned.map_or(NO_GUEST, |owned| owned.guest),
         }
@@ -231,6 +249,14 @@ impl VcpuTrace {
     #[inline(never)]
     pub fn entry(&self, vcpu: usize) {
         self.write(vcpu, Record::new(Kind::Entry, time::tsc()));
+    }
+
+    /// Publishes where the guest's kernel is now.
+    #[inline(never)]
+    pub fn kernel(&self, addresses: &machine::kernel_addresses::KernelAddresses) {
+        if let Some(kernel) = self.kernel {
+            kernel.write([self.since, time::tsc(), addresses.lstar, addresses.page_fault]);
+        }
     }
 
     /// Writes the record of an injection.
@@ -378,6 +404,12 @@ impl Rings for Sent<'_> {
             (What::Captures, None) => None,
         };
         block.map_or(0, <[u8]>::len)
+        let Some(traced) = self.0.get_mut(number) else { return 0 };
+        let kernel = traced.kernel(buffer);
+        if kernel > 0 {
+            return kernel;
+        }
+        collect(traced.ring, &mut traced.cursor, traced.core as u32, buffer).map_or(0, <[u8]>::len)
     }
 }
 
@@ -409,6 +441,9 @@ struct Traced {
     /// The name of the guest, or of the role.
     user: String,
     ring: &'static Ring,
+    kernel: &'static Published,
+    /// What the present saving has of it: `since`, `lstar` and `page_fault`.
+    told: Option<[u64; 3]>,
     cursor: Cursor,
     captures: Option<&'static CaptureRing>,
     captured: Cursor,
@@ -436,6 +471,21 @@ impl Role {
 }
 
 impl Traced {
+    /// Makes a block of where the guest's kernel is, if that has changed. Returns its length in bytes; 0 if there is nothing to
+    /// tell.
+    fn kernel(&mut self, buffer: &mut [u8]) -> usize {
+        let Role::Guest(guest) = self.role else { return 0 };
+        // While it is being written, the next call has it.
+        let Some([since, read, lstar, page_fault]) = self.kernel.read() else { return 0 };
+        if self.told == Some([since, lstar, page_fault]) {
+            return 0;
+        }
+        self.told = Some([since, lstar, page_fault]);
+        let addresses = KernelAddresses { core: self.core as u32, guest: guest.into(), since, read, lstar, page_fault };
+        // The buffer is larger.
+        addresses.write(buffer).map_or(0, <[u8]>::len)
+    }
+
     fn all(&self) -> u64 {
         self.ring.written().wrapping_add(self.ring.dropped())
     }
@@ -473,6 +523,9 @@ impl Reader {
                 cursor: Cursor::new(),
                 captures: owned.captures.as_ref(),
                 captured: Cursor::new(),
+                kernel: owned.kernel,
+                told: None,
+                cursor: Cursor::new(),
                 before: 0,
             })
         };
@@ -623,6 +676,9 @@ impl Reader {
             None => {}
         }
         self.saving = Some(Sending { saving: Saving::new(limits), to: to()?, what });
+        let to = to()?;
+        self.cores.0.iter_mut().for_each(|traced| traced.told = None);
+        self.saving = Some((Saving::new(limits), to));
         Ok(())
     }
 

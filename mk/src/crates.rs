@@ -23,11 +23,19 @@ const LICENCES: [&str; 10] =
     ["0BSD", "MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib"];
 
 /// Crates that may have another licence, the licence, and why. None of them may run in root mode.
-const EXCEPTIONS: [(&str, &str, &str); 1] = [(
-    "inferno",
-    "CDDL-1.0",
-    "draws flame graphs for sidecore-trace, which runs on the operator's machine; the licence concerns its own files only",
-)];
+const EXCEPTIONS: [(&str, &str, &str); 2] = [
+    (
+        "inferno",
+        "CDDL-1.0",
+        "draws flame graphs for sidecore-trace, which runs on the operator's machine; the licence concerns its own files only",
+    ),
+    (
+        "libbz2-rs-sys",
+        "bzip2-1.0.6",
+        "unpacks kernels for sidecore-trace, which runs on the operator's machine; the licence is that of bzip2, and asks for no more \
+         than BSD's",
+    ),
+];
 
 /// Crates that are in the hypervisor twice, and why.
 const TWICE: [(&str, &str); 1] =

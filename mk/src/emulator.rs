@@ -119,9 +119,20 @@ impl Launch for Emulator {
             Judge::Ssh => ssh_tool("usr/bin/ssh")?,
             Judge::SshKeygen => ssh_tool("usr/bin/ssh-keygen")?,
             Judge::Tshark => fetch::ensure_tshark().map(|()| tools::tshark())?,
+            Judge::Perfetto => {
+                let mut python = Command::new("python3");
+                python
+                    .arg(paths::root().join("tools/trace/tests/exports/judge.py"))
+                    .env("PYTHONPATH", fetch::perfetto()?);
+                python
+            }
             // It needs the C library, which is in the tree of all emulators.
             Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })
+    }
+
+    fn guest_kernel(&mut self) -> Result<PathBuf> {
+        image::kernel_of(&paths::guest_kernel())
     }
 
     fn launch_disk(&mut self, name: &str) -> Result<scenarios::disk::Disk> {

@@ -62,6 +62,9 @@ const TSHARK: &[&str] = &["tshark"];
 /// The package with the program that reads metrics. It is fetched alone: the program needs the C library only.
 const PROMETHEUS: &str = "prometheus";
 
+/// Perfetto's Python package, which has its published schema, and what decodes by it. They are fetched by pip when first needed.
+const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
+
 /// Packages with the storage daemon that is measured beside our disks. They are fetched when first needed.
 const STORAGE_DAEMON: &[&str] = &["qemu-utils", "qemu-block-extra"];
 
@@ -158,6 +161,27 @@ pub fn prometheus() -> Result<PathBuf> {
     fs::rename(&fresh, &place)?;
     apt.tidy()?;
     Ok(program)
+}
+
+/// Makes sure that Perfetto's schema is there. Fetches it only if it is missing. Returns the folder for Python's path. The host
+/// has to have Python with pip.
+pub fn perfetto() -> Result<PathBuf> {
+    let (stamp_file, place) = (paths::deps().join("stamp-perfetto"), paths::deps().join("perfetto"));
+    let wanted = PERFETTO.join("\n");
+    if fs::read_to_string(&stamp_file).is_ok_and(|present| present == wanted) {
+        return Ok(place);
+    }
+    ui::step("fetch", "Perfetto's Python package into target/deps/perfetto (about 7 MB, once)");
+    let fresh = paths::deps().join("unpacking-perfetto");
+    remove(&fresh)?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"]);
+    quietly(pip.arg(&fresh).args(PERFETTO), "pip (Perfetto's Python package)")?;
+    remove(&stamp_file)?;
+    remove(&place)?;
+    fs::rename(&fresh, &place)?;
+    fs::write(&stamp_file, wanted)?;
+    Ok(place)
 }
 
 /// Fetches packages into a folder of their own, unless they are there.

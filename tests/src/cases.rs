@@ -41,6 +41,7 @@ mod shell;
 mod smp;
 mod steady_load;
 mod trace;
+mod trace_symbols;
 mod two_guests;
 mod uplink;
 mod uplink_faults;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         machine_checks::list(),
         watchdog::list(),
         trace::list(),
+        trace_symbols::list(),
         maps::list(),
         block::list(),
         fio::list(),

@@ -46,6 +46,9 @@ pub trait Launch {
     /// A command that starts a program which nobody here wrote, without arguments. It is fetched if it is missing.
     fn judge(&mut self, program: Judge) -> Result<Command>;
 
+    /// The kernel that Linux guests boot, a bzImage. It is fetched if it is missing.
+    fn guest_kernel(&mut self) -> Result<PathBuf>;
+
     /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
@@ -59,6 +62,7 @@ pub trait Launch {
 }
 
 /// Programs of others that judge what the hypervisor and its tools do.
+/// Programs that judge what the management guest does, and what is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// OpenSSH's client.
@@ -69,6 +73,9 @@ pub enum Judge {
     Tshark,
     /// Prometheus.
     Prometheus,
+    /// A script that decodes a file by Perfetto's published schema: `FILE [--slices NAME=COUNT]...`
+    /// (tools/trace/tests/exports/judge.py).
+    Perfetto,
 }
 
 /// A server, and the machine at the other end of its wire.
@@ -111,6 +118,9 @@ pub mod nowhere {
         }
         fn judge(&mut self, _: Judge) -> Result<Command> {
             bail!("nothing to start")
+        }
+        fn guest_kernel(&mut self) -> Result<PathBuf> {
+            bail!("nothing to boot")
         }
         fn launch_disk(&mut self, _: &str) -> Result<Disk> {
             bail!("nothing to start")

@@ -9,7 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use control::{Command, Counters, Event, GuestState, GuestSummary, Latency, Record, Request, StopReason, View};
+use control::{
+    Command, Counters, Event, GuestState, GuestSummary, Latency, Record, Request, StopReason, TraceState, TraceStep,
+    View,
+};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
@@ -269,6 +272,15 @@ impl Session {
     pub fn latency(&mut self) -> Result<Latency> {
         self.ask_again("the latency", &Command::Latency, Duration::from_secs(10), 2, |event| match event {
             Event::Latency(latency) => Some((latency.id, latency.clone())),
+            _ => None,
+        })
+    }
+
+    /// Reads what each core has traced.
+    pub fn trace_state(&mut self) -> Result<TraceState> {
+        let show = Command::Trace { step: TraceStep::Show, stop: false, classes: String::new() };
+        self.ask_again("the state of the trace", &show, Duration::from_secs(10), 2, |event| match event {
+            Event::TraceState(state) => Some((state.id, state.clone())),
             _ => None,
         })
     }

@@ -24,7 +24,8 @@
 //!   its IDT). [`ioapic`] serves the console and the power button.
 //! - Devices: [`uart`], [`power`], [`pm_timer`], [`cmos`], and the functions on the PCI bus ([`pci`]). The bus knows a function by a trait
 //!   ([`pci::function::Function`]); today all of them are [`virtio_pci::VirtioPci`].
-//! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer.
+//! - Measuring: [`reason`] counts exits and their cycles, [`observe`] shows each exit to an observer. [`kernel_addresses`]
+//!   reads where the guest's kernel is.
 //!
 //! The crate knows only the transport state of a virtio device ([`virtio`]). It knows neither the engine, which serves
 //! the queues, nor the kind of the device. It names no field of a VMCS or VMCB. It touches no hardware: the kernel does
@@ -56,6 +57,7 @@ mod descriptor;
 pub mod elf;
 pub mod eli;
 pub mod ioapic;
+pub mod kernel_addresses;
 pub mod lapic;
 pub mod layout;
 pub mod linux;

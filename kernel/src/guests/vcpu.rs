@@ -33,6 +33,9 @@ use machine::{
 };
 use memory::maps::Range;
 
+/// Traced entries between two looks where the guest's kernel is. A kernel that boots has its addresses after that many exits.
+const LOOK_EVERY: u32 = 63;
+
 /// A vCPU's resources. They are kept for as long as sidecore runs.
 #[derive(Clone, Copy)]
 pub struct Kept {
@@ -161,6 +164,7 @@ impl WithVcpu for Life<'_> {
         let (Some(mut context), Some(mailbox)) = (context, machine.mailbox(*index)) else { return };
         let emulated = machine.interrupts() == Interrupts::Emulated;
         let mut timer = Timer { armed: None };
+        let mut look = Look { left: 0 };
         let late_notifications = machine.takes_late_notifications();
         loop {
             self.core.works();
@@ -181,8 +185,8 @@ impl WithVcpu for Life<'_> {
                     if !machine.entering_guest(&context) {
                         continue;
                     }
-                    if trace::on(Classes::ENTRIES) {
-                        self.trace.entry(*index);
+                    if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
+                        self.traced_entry(vcpu, &mut look);
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -222,6 +226,48 @@ impl WithVcpu for Life<'_> {
         // No interrupt of this guest and no timer interrupt of the host may reach the core's next job.
         apic::reset();
         self.core.timer_fired.store(false, Ordering::Relaxed);
+    }
+}
+
+/// When the core looks next where the guest's kernel is.
+struct Look {
+    /// Traced entries until then.
+    left: u32,
+}
+
+impl Life<'_> {
+    /// Does what the trace wants before an entry. Apart from the loop, which has more registers to save otherwise, also while the
+    /// trace is off. What is rare or longer is apart from this one, for the same reason.
+    #[inline(never)]
+    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::ENTRIES) {
+            return self.recorded_entry(vcpu, look);
+        }
+        // Exits are on: one of the two is.
+        match look.left.checked_sub(1) {
+            Some(left) => look.left = left,
+            None => self.look(vcpu, look),
+        }
+    }
+
+    /// Writes the record of an entry, and looks where the guest's kernel is if it is time.
+    #[inline(never)]
+    fn recorded_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::EXITS) {
+            match look.left.checked_sub(1) {
+                Some(left) => look.left = left,
+                None => self.look(vcpu, look),
+            }
+        }
+        self.trace.entry(self.job.index);
+    }
+
+    /// Looks where the guest's kernel is.
+    #[cold]
+    #[inline(never)]
+    fn look<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        look.left = LOOK_EVERY;
+        self.trace.kernel(&self.job.machine.kernel_addresses(vcpu));
     }
 }
 

@@ -7,7 +7,7 @@
 
 #![allow(dead_code, reason = "the model uses a part of what the file defines")]
 
-mod atomics;
+pub mod atomics;
 #[allow(clippy::duplicate_mod, reason = "on other atomics, which is the point")]
 #[path = "ring.rs"]
 mod ring;

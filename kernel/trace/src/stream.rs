@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | 0 | 4 | [`MAGIC`] |
 //! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`]; a reader skips others |
+//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`KERNEL`]; a reader skips others |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | bytes of its content, at most [`MAX_CONTENT`] |
 //! | 12 | 4 | CRC-32 (ISO-HDLC) of bytes 4 to 11 and of the content |
@@ -39,7 +40,18 @@
 //!
 //! Content of captures, which has captured frames of one core that follow each other: as that of a chunk, with
 //! [captured frames](crate::capture) for records. They have numbers of their own.
+//! Content of a kernel's addresses, of which there may be any number: see [`KernelAddresses`].
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 4 | the core that has read them |
+//! | 4 | 4 | the guest |
+//! | 8 | 8 | TSC from which on they hold |
+//! | 16 | 8 | TSC at which they were read |
+//! | 24 | 8 | LSTAR |
+//! | 32 | 8 | address of the handler of page faults |
 
+mod kernel;
 mod read;
 mod write;
 
@@ -47,6 +59,9 @@ use crc::{CRC_32_ISO_HDLC, Crc, Table as CrcTable};
 
 pub use read::{Block, Captures, Chunk, Header, Name, Step, blocks, step};
 pub use write::{CapturesWriter, ChunkWriter, Clock, Full, HeaderWriter, collect, collect_captures};
+pub use kernel::KernelAddresses;
+pub use read::{Block, Chunk, Header, Name, Step, blocks, step};
+pub use write::{ChunkWriter, Clock, Full, HeaderWriter, collect};
 
 /// The first four bytes of a block. They are not ASCII together, so text does not look like a block.
 pub const MAGIC: [u8; 4] = *b"\x93Str";
@@ -58,6 +73,8 @@ pub const HEADER: u8 = 1;
 pub const CHUNK: u8 = 2;
 /// What a block is: captured frames of a core.
 pub const CAPTURES: u8 = 3;
+/// What a block is: addresses in a guest's kernel.
+pub const KERNEL: u8 = 3;
 /// Bytes before a block's content.
 pub const BLOCK_BYTES: usize = 16;
 /// Most bytes of a block's content. It bounds what a reader checks for each magic number in bytes that are none.
@@ -66,6 +83,8 @@ pub const MAX_CONTENT: usize = 16 << 10;
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of a name before its text.
 pub const NAME_BYTES: usize = 12;
+/// Bytes of the content of a block with a kernel's addresses.
+pub const KERNEL_BYTES: usize = 40;
 /// Bytes of a chunk before its records.
 pub const CHUNK_BYTES: usize = 24;
 /// What a name belongs to: nothing.

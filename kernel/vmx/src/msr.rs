@@ -38,8 +38,10 @@ pub const GS_BASE: u32 = 0xc000_0101;
 pub const TSC_AUX: u32 = 0xc000_0103;
 /// IA32_XSS. It exists only with XSAVES.
 pub const XSS: u32 = 0xda0;
+/// IA32_LSTAR.
+pub const LSTAR: u32 = 0xc000_0082;
 /// STAR, LSTAR, CSTAR, FMASK and KERNEL_GS_BASE. Every CPU in 64-bit mode has them. The host never uses them.
-pub const REGISTERS: [u32; 5] = [0xc000_0081, 0xc000_0082, 0xc000_0083, 0xc000_0084, 0xc000_0102];
+pub const REGISTERS: [u32; 5] = [0xc000_0081, LSTAR, 0xc000_0083, 0xc000_0084, 0xc000_0102];
 /// PAT after reset (SDM vol. 3A table 12-12).
 pub const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 

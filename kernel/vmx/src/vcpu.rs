@@ -597,6 +597,9 @@ impl Trait for Vcpu {
             msr::SYSENTER_EIP => self.vmcs.read(GUEST_SYSENTER_EIP),
             msr::FS_BASE => self.vmcs.read(GUEST_FS_BASE),
             msr::GS_BASE => self.vmcs.read(GUEST_GS_BASE),
+            // SAFETY: each CPU with long mode has it, and reading it has no effect. It is the guest's as long as the core runs
+            // this vCPU (`msr::Kept::Register`).
+            msr::LSTAR => unsafe { Msr::new(msr::LSTAR).read() },
             _ => return None,
         })
     }

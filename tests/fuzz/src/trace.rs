@@ -6,6 +6,7 @@ use trace::capture::{Captured, Way};
 use trace::record::{RECORD_BYTES, Record};
 use trace::stream::{
     BLOCK_BYTES, Block, CapturesWriter, ChunkWriter, Clock, HeaderWriter, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
+    BLOCK_BYTES, Block, ChunkWriter, Clock, HeaderWriter, KernelAddresses, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
     blocks, step,
 };
 
@@ -21,6 +22,7 @@ enum Known {
     Header(Clock, Vec<(u8, u32, Option<u32>, String)>),
     Chunk(u32, u64, u64, Vec<Record>),
     Captures(u32, u64, u64, Vec<Captured>),
+    Kernel(KernelAddresses),
     Other(u8),
 }
 
@@ -55,6 +57,16 @@ fn captures(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     let mut writer = CapturesWriter::new(&mut buffer, core, first, lost).expect("there is room");
     frames.iter().for_each(|frame| writer.push(frame).expect("there is room"));
     (writer.finish().to_vec(), Known::Captures(core, first, lost, frames))
+fn kernel(input: &mut Input<'_>) -> (Vec<u8>, Known) {
+    let kernel = KernelAddresses {
+        core: u32::from(input.byte()),
+        guest: u32::from(input.byte()),
+        since: input.wide(),
+        read: input.wide(),
+        lstar: input.wide(),
+        page_fault: input.wide(),
+    };
+    (kernel.write(&mut [0; 64]).expect("there is room").to_vec(), Known::Kernel(kernel))
 }
 
 fn header(input: &mut Input<'_>) -> (Vec<u8>, Known) {
@@ -91,6 +103,7 @@ fn known(block: &Block<'_>) -> Known {
             assert_eq!(frames.len(), captures.count());
             Known::Captures(captures.core, captures.first, captures.lost, frames)
         }
+        Block::Kernel(kernel) => Known::Kernel(*kernel),
         Block::Unknown { what, content } => {
             assert!(content.len() <= MAX_CONTENT);
             Known::Other(*what)
@@ -145,6 +158,8 @@ pub fn run(bytes: &[u8]) {
             }
             0..2 => {
                 let (block, known) = chunk(&mut input);
+            choice @ 0..3 => {
+                let (block, known) = if choice == 2 { kernel(&mut input) } else { chunk(&mut input) };
                 all.extend(block);
                 wanted.push(known);
             }

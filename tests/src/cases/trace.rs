@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::BufWriter;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,6 +14,7 @@ use net::counters::Drops;
 use sidecore_trace::export::pcapng;
 use sidecore_trace::model::Damage;
 use trace::capture::Way;
+use sidecore_trace::export;
 use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
@@ -31,6 +33,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
                  cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; each frame \
                  has its steps; captured frames are the counters', and tshark reads as many pings as were sent";
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; Perfetto's schema decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -85,7 +88,7 @@ pub fn ended(session: &mut Session, arrived: &RefCell<Arrived>) -> Result<Vec<u8
 }
 
 /// Stops a guest at once, and waits until it is down.
-fn kill(session: &mut Session, guest: &str) -> Result<()> {
+pub fn kill(session: &mut Session, guest: &str) -> Result<()> {
     session.ask(Command::Kill(guest.to_owned()), seconds(20))?;
     session.state(guest, GuestState::Stopped, seconds(60)).map(drop)
 }
@@ -105,6 +108,7 @@ impl<'a> Read<'a> {
                 Ok(Block::Header(header)) => read.headers.push(header),
                 Ok(Block::Chunk(chunk)) => read.chunks.push(chunk),
                 Ok(Block::Captures(_)) => bail!("captures, without a filter"),
+                Ok(Block::Kernel(_)) => {}
                 Ok(Block::Unknown { what, .. }) => bail!("an unknown block {what}"),
                 Err(damaged) => bail!("{damaged} bytes of the trace are no block"),
             }
@@ -234,6 +238,7 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     rare(context, &read, &counters, &arrived.borrow().states)?;
     steps(context, &read, &counters)?;
     captured(context, &mut session, &before, &counters)?;
+    perfetto(context, &bytes, &counters)?;
     histograms(context, &mut session, &read, &counters)?;
     session.shut_down().map(drop)
 }
@@ -328,6 +333,24 @@ fn captured(context: &mut Context<'_>, session: &mut Session, before: &Counters,
         context.figures.exactly(what, runs.into_values().max().unwrap_or(0), 200)?;
     }
     Ok(())
+/// Has Perfetto's published schema decode the export. There have to be as many slices of each reason as the counters have exits.
+fn perfetto(context: &mut Context<'_>, bytes: &[u8], counters: &Counters) -> Result<()> {
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    for ((_, _, reason), (count, _)) in counted(counters) {
+        *reasons.entry(reason).or_default() += count;
+    }
+    let trace = sidecore_trace::read::bytes_of(bytes).context("no trace")?;
+    let place = std::env::temp_dir().join(format!("sidecore-export-{}", std::process::id()));
+    export::perfetto::write(&trace, &mut BufWriter::new(File::create(&place)?))?;
+    let mut judge = context.judge(Judge::Perfetto)?;
+    judge.arg(&place);
+    for (reason, count) in &reasons {
+        judge.args(["--slices", &format!("{reason}={count}")]);
+    }
+    let said = judge.output().context("Python cannot be started")?;
+    std::fs::remove_file(&place)?;
+    ensure!(said.status.success(), "Perfetto's schema: {}", String::from_utf8_lossy(&said.stderr));
+    context.figures.at_least("reasons with as many slices in Perfetto's format", reasons.len() as u64, 10)
 }
 
 /// Checks the histograms against the counters, and their percentiles against those of the records.

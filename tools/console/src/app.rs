@@ -64,8 +64,13 @@ fn views(
             Ok(Message::News(news)) => feed.take(news),
             Ok(Message::Key(key)) => {
                 match ui.key(key, feed.state()) {
-                    Action::Quit => return Ok(()),
+                    Action::Quit => {
+                        let more = |left| messages.recv_timeout(left).ok().map(Message::into_news);
+                        feed.end(more);
+                        return Ok(());
+                    }
                     Action::Watch => feed.watch(),
+                    Action::Trace => feed.trace(),
                     Action::None => {}
                 }
                 // A key is answered at once.

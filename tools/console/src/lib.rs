@@ -9,6 +9,8 @@
 //!                          keys ─▶ ui::Ui┘                               └─▶ sheet::json
 //! ```
 //!
+//! While a trace is sent, [`traced`] counts where guests' exits come from. Its format and symbols are those of `sidecore-trace`.
+//!
 //! What comes from the machine is hostile: a line is bounded, whatever is kept is bounded, and every text passes [`clean`] before it
 //! is shown: texts of events before they are kept, names in counters when a view makes its sheet. Only `app` and `link` touch a terminal, a clock or a connection; the rest takes values and returns values.
 
@@ -25,5 +27,6 @@ pub mod record;
 pub mod screen;
 pub mod sheet;
 pub mod state;
+pub mod traced;
 pub mod ui;
 pub mod views;

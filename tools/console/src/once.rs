@@ -35,6 +35,7 @@ pub fn run(options: &Options) -> Result<String> {
         }
         feed.tick();
     }
+    feed.end(|left| messages.recv_timeout(left).ok().map(Some));
     let state = feed.state();
     if state.readings == 0 && options.view != View::Log {
         match &state.link {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
+use sidecore_trace::symbols::Choice;
 
 use crate::views::View;
 
@@ -59,6 +60,13 @@ pub struct Options {
     /// Seconds that --once waits for the readings.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = interval)]
     pub wait: f64,
+    /// Has the machine trace exits, and record how long they take, while this program runs: the key `t` from the beginning.
+    #[arg(long, conflicts_with = "replay")]
+    pub trace: bool,
+    /// Names the functions of a guest's kernel, as `sidecore-trace --symbols` does: the kernel that it boots, a vmlinux, or its
+    /// /proc/kallsyms.
+    #[arg(long, value_name = "GUEST=FILE")]
+    pub symbols: Vec<Choice>,
     /// Writes what the machine sends to a file, with times. The file must not exist.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use control::{Counters, Event, GuestState, Level, Platform, ReportKind, StopReason};
+use control::{Counters, Event, GuestState, Latency, Level, Platform, ReportKind, StopReason};
 
 use crate::clean::{LINE, NAME, clean};
 use crate::lines::Line;
 use crate::rates::{MAX_REASONS, Pair};
 use crate::sheet::Tone;
+use crate::traced::{Known, Traced};
 
 /// Most guests and engines that are shown. The hypervisor has fewer.
 pub const MAX_GUESTS: usize = 256;
@@ -17,6 +18,8 @@ pub const MAX_GUESTS: usize = 256;
 pub const MAX_LOG: usize = 1000;
 /// Most devices of a guest or an engine of each kind, and stages of a device.
 const MAX_DEVICES: usize = 64;
+/// Most rows of how long exits took.
+const MAX_LATENCY: usize = 5_000;
 /// Most sentences of the report.
 const MAX_REPORT: usize = 300;
 
@@ -92,6 +95,10 @@ pub struct State {
     pub noise: u64,
     /// Readings of the counters so far.
     pub readings: u64,
+    /// What has arrived of a trace.
+    pub traced: Traced,
+    /// How long exits took, if the machine has said so.
+    pub latency: Option<Latency>,
     now: Option<Counters>,
     before: Option<Counters>,
     read_at: Duration,
@@ -115,6 +122,8 @@ impl State {
             hidden: 0,
             noise: 0,
             readings: 0,
+            traced: Traced::default(),
+            latency: None,
             now: None,
             before: None,
             read_at: Duration::ZERO,
@@ -122,6 +131,12 @@ impl State {
             lines: VecDeque::new(),
             next: 0,
         }
+    }
+
+    /// The same, with the symbols of guests' kernels.
+    #[must_use]
+    pub fn with_symbols(self, known: Known) -> Self {
+        Self { traced: Traced::new(known), ..self }
     }
 
     /// The last two readings of the counters. `None` before the first.
@@ -197,6 +212,8 @@ impl State {
                 (self.now, self.before, self.hidden) = (None, None, 0);
                 self.report.clear();
                 self.told.clear();
+                self.latency = None;
+                self.traced.forget();
                 self.add("boot", Tone::Plain, "", &format!("sidecore {version} booted"));
                 self.version = Some(clean(&version, NAME));
                 self.platform = Some(platform);
@@ -247,6 +264,17 @@ impl State {
             | Event::Latency(_)
             | Event::Trace { .. }
             | Event::TraceState(_) => {}
+            Event::Trace { data, end } => {
+                if !self.traced.take(&data, end) {
+                    self.noise = self.noise.saturating_add(1);
+                }
+            }
+            Event::Latency(mut latency) => {
+                cut(&mut latency.rows, MAX_LATENCY);
+                self.latency = Some(latency);
+            }
+            // Not shown: output of ports that another program opened, and records of commands.
+            Event::Port { .. } | Event::Audit { .. } | Event::Config { .. } | Event::TraceState(_) => {}
         }
     }
 

@@ -45,6 +45,8 @@ pub enum Action {
     Quit,
     /// To ask the machine to switch the engines' profiles on or off.
     Watch,
+    /// To ask the machine to switch the trace of exits on or off.
+    Trace,
 }
 
 /// Most characters of a filter.
@@ -127,6 +129,7 @@ impl Ui {
         match key {
             Key::Char('q') => return Action::Quit,
             Key::Char('w') => return Action::Watch,
+            Key::Char('t') => return Action::Trace,
             Key::Char('?' | 'h') => self.help = true,
             Key::Char('/') => self.typing = true,
             Key::Char('f' | ' ') => {

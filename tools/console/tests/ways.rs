@@ -65,6 +65,27 @@ fn by_a_unix_socket_it_asks_twice_and_shows_rates() {
 }
 
 #[test]
+fn a_trace_is_asked_for_shown_and_ended() {
+    let (folder, machine) = (Folder::new(), Machine::new(0));
+    let path = folder.0.join("com2");
+    machine.listen(&path, |_| Duration::from_secs(60));
+    let arguments = ["--socket", path.to_str().unwrap(), "--interval", "0.3", "--detail", "b", "--trace"];
+    let output = run(&mut console(&arguments));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let address = &sheet["addresses"][0];
+    assert_eq!((&address["address"], &address["exits"]), (&"0x1234".into(), &2.into()), "{sheet}");
+    assert_eq!(sheet["times"][0]["p99_us"], 20.0, "{sheet}");
+    let requests = machine.requests.lock().unwrap().clone();
+    let traces: Vec<&str> = ["\"on\"", "\"save\"", "\"off\""]
+        .into_iter()
+        .filter(|step| requests.iter().any(|line| line.contains("\"trace\"") && line.contains(step)))
+        .collect();
+    assert_eq!(traces.len(), 3, "{requests:?}");
+    assert!(requests.last().is_some_and(|line| line.contains("\"off\"")), "{requests:?}");
+}
+
+#[test]
 fn by_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

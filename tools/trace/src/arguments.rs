@@ -19,7 +19,7 @@ pub struct Options {
 const EXAMPLES: &str = "\
 Example:
   sidecore-trace record --from unix:/tmp/com2 --seconds 10 -o a.trace
-  sidecore-trace report a.trace --by-rip --symbols alpha=kallsyms
+  sidecore-trace report a.trace --by-rip --symbols alpha=vmlinuz
   sidecore-trace export a.trace --format perfetto -o a.perfetto-trace
 
 Exit codes:
@@ -75,8 +75,8 @@ pub struct Input {
     /// Only what concerns this guest. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub guest: Vec<String>,
-    /// Names the functions of a guest's kernel: its /proc/kallsyms (read as root), a System.map, or a vmlinux. With KASLR
-    /// the last two need what was added to their addresses, as in alpha=System.map+0x1e000000.
+    /// Names the functions of a guest's kernel: the kernel that it boots (bzImage), a vmlinux, a System.map, or its
+    /// /proc/kallsyms (read as root). The offset of KASLR is found from the trace, or given as in alpha=vmlinuz+0x1e000000.
     #[arg(long, value_name = "GUEST=FILE")]
     pub symbols: Vec<Choice>,
 }

@@ -10,8 +10,10 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+pub mod bzimage;
 pub mod clock;
 pub mod export;
+pub mod kallsyms;
 pub mod model;
 pub mod read;
 pub mod record;

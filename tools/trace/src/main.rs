@@ -105,7 +105,7 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
 /// Reads a trace, without what was not asked for.
 fn read(input: &Input) -> Result<(Trace, Resolver), Failure> {
     let mut trace = read::file(&input.file).at(INPUT)?;
-    let resolver = Resolver::new(&input.symbols, &trace.names).at(INPUT)?;
+    let resolver = Resolver::new(&input.symbols, &trace).at(INPUT)?;
     trace.keep_guests(&input.guest).at(INPUT)?;
     Ok((trace, resolver))
 }

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use trace::record::NO_GUEST;
 use trace::{Captured, Kind, Record};
+use trace::stream::KernelAddresses;
+use trace::{Kind, Record};
 
 use crate::clock::Clock;
 
@@ -103,10 +105,12 @@ pub struct Trace {
     pub captures_lost: u64,
     /// What was skipped.
     pub damage: Damage,
+    /// Where guests' kernels are, in the order of the file.
+    pub kernels: Vec<KernelAddresses>,
 }
 
 impl Trace {
-    /// Of these parts, in any order.
+    /// Of these parts, in any order, and without a word of guests' kernels.
     #[must_use]
     pub fn new(clock: Clock, names: Names, mut events: Vec<Event>, mut losses: Vec<Loss>, damage: Damage) -> Self {
         events.sort_by_key(|event| (event.record.tsc, event.core, event.number));
@@ -119,6 +123,7 @@ impl Trace {
     pub fn with_captures(self, mut captures: Vec<Capture>, lost: u64) -> Self {
         captures.sort_by_key(|capture| (capture.frame.tsc, capture.core, capture.number));
         Self { captures, captures_lost: lost, ..self }
+        Self { clock, names, events, losses, damage, kernels: Vec::new() }
     }
 
     /// Records that are missing, of all cores.

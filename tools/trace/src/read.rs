@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use trace::stream::{self, Block, Captures, Chunk, Header, Table};
+use trace::stream::{self, Block, Chunk, Header, KernelAddresses, Table};
 
 use crate::clock::Clock;
 use crate::model::{Capture, Damage, Device, Event, Loss, Names, Trace, clean};
@@ -29,7 +30,7 @@ pub fn file(path: &Path) -> Result<Trace> {
     }
 }
 
-/// Reads a trace. None: there is no sound header and no sound chunk in these bytes.
+/// Reads a trace. None: there is no sound block in these bytes.
 #[must_use]
 pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
     let mut reader = Reader::default();
@@ -47,6 +48,9 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
             Ok(Block::Captures(captures)) => {
                 sound = true;
                 reader.captures(&captures);
+            Ok(Block::Kernel(kernel)) => {
+                sound = true;
+                reader.kernels.push(kernel);
             }
             Ok(Block::Unknown { .. }) => {
                 reader.damage.unknown_blocks = reader.damage.unknown_blocks.saturating_add(1);
@@ -76,6 +80,7 @@ struct Reader {
     events: Vec<Event>,
     losses: Vec<Loss>,
     damage: Damage,
+    kernels: Vec<KernelAddresses>,
     /// The number that each core's next record has.
     next: BTreeMap<u32, u64>,
     /// For each core, the first of `losses` after which there was no record of it.
@@ -162,6 +167,8 @@ impl Reader {
         let clock = self.clock.unwrap_or_else(|| Clock::new(0, None));
         Trace::new(clock, self.names, self.events, self.losses, self.damage)
             .with_captures(self.captures, self.captures_lost)
+        let kernels = self.kernels;
+        Trace { kernels, ..Trace::new(clock, self.names, self.events, self.losses, self.damage) }
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::model::Trace;
-use crate::resolve::Resolver;
+use crate::resolve::{Note, Resolver};
 
 /// A report. Its JSON has the same keys.
 #[derive(Debug, Serialize)]
@@ -42,6 +42,9 @@ pub struct Report {
     pub damaged_bytes: u64,
     /// Exits by guest.
     pub guests: Vec<exits::Guest>,
+    /// What is known of guests' symbols, if some were given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub symbols: Vec<Note>,
     /// Where exits came from, if asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rips: Option<Vec<rips::Place>>,
@@ -75,6 +78,7 @@ impl Report {
             captured_lost: trace.captures_lost,
             damaged_bytes: trace.damage.bytes,
             guests: exits::of(trace),
+            symbols: resolver.notes(),
             rips: rips.map(|most| rips::of(trace, resolver, most)),
             engines: engine::of(trace),
             journey: journey::of(trace),

@@ -92,6 +92,15 @@ pub fn page(vcpu: &impl Vcpu, memory: &GuestMemory) -> Result<u64, Unfit> {
     }
 }
 
+/// Returns where a gate goes. `None`: it is not present, or neither an interrupt gate nor a trap gate.
+#[must_use]
+pub fn handler(gate: [u8; 16]) -> Option<u64> {
+    let [offset_0, offset_1, _, _, _, kind, offset_2, offset_3, offset_4, offset_5, offset_6, offset_7, ..] = gate;
+    let goes = kind & PRESENT != 0 && matches!(kind & KIND, INTERRUPT_GATE | TRAP_GATE);
+    let offset = [offset_0, offset_1, offset_2, offset_3, offset_4, offset_5, offset_6, offset_7];
+    goes.then_some(u64::from_le_bytes(offset))
+}
+
 /// A copy of an IDT.
 pub struct Image(pub [u8; 4096]);
 

@@ -24,6 +24,7 @@ use crate::{
     cpuid::{Cpuid, Current, Options},
     elf,
     eli::Eli,
+    kernel_addresses::KernelAddresses,
     lapic::{self, LocalApic},
     linux::{self, Linux},
     mailbox::Mailbox,
@@ -167,6 +168,12 @@ impl Machine {
     #[must_use]
     pub fn cpuid(&self) -> &Cpuid {
         &self.cpuid
+    }
+
+    /// Reads where the guest's kernel is, in the vCPU's present state. `vcpu` is one of this machine.
+    #[must_use]
+    pub fn kernel_addresses(&self, vcpu: &impl Vcpu) -> KernelAddresses {
+        KernelAddresses::read(vcpu, &self.memory)
     }
 
     /// Who controls the local APICs of the vCPUs' cores.

@@ -95,6 +95,7 @@ fn read(bytes: &[u8], cores: usize) -> Vec<(u64, u64)> {
                 *records += chunk.count() as u64;
             }
             Block::Captures(_) | Block::Unknown { .. } => panic!("another block"),
+            Block::Kernel(_) | Block::Unknown { .. } => panic!("a block that no ring has"),
         }
     }
     counts

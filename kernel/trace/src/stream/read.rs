@@ -5,6 +5,8 @@ use core::str;
 use super::{
     BLOCK_BYTES, CAPTURES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, MAGIC, MAX_CONTENT, NAME_BYTES, NOTHING,
     Table, VERSION, check,
+    BLOCK_BYTES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, KERNEL, KernelAddresses, MAGIC, MAX_CONTENT,
+    NAME_BYTES, NOTHING, Table, VERSION, check,
 };
 use crate::capture::HEAD_BYTES;
 use crate::record::RECORD_BYTES;
@@ -31,6 +33,8 @@ pub enum Block<'a> {
     Chunk(Chunk<'a>),
     /// Captured frames of a core.
     Captures(Captures<'a>),
+    /// Addresses in a guest's kernel.
+    Kernel(KernelAddresses),
     /// A block that this version does not know, or a header of another version.
     Unknown {
         /// What it is.
@@ -210,6 +214,7 @@ fn whole(bytes: &[u8]) -> Option<Step<'_>> {
         HEADER => Header::new(content).map_or(unknown, Block::Header),
         CHUNK => Chunk::new(content).map_or(unknown, Block::Chunk),
         CAPTURES => Captures::new(content).map_or(unknown, Block::Captures),
+        KERNEL => KernelAddresses::of_content(content).map_or(unknown, Block::Kernel),
         _ => unknown,
     };
     Some(Step::Block(block, BLOCK_BYTES.saturating_add(len)))

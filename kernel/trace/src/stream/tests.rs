@@ -71,6 +71,27 @@ fn a_chunk_comes_back_with_its_records() {
 }
 
 #[test]
+fn a_kernel_s_addresses_come_back_and_have_the_documented_layout() {
+    let kernel = KernelAddresses { core: 1, guest: 2, since: 3, read: 4, lstar: 5, page_fault: 0x0607 };
+    let mut buffer = [0; BLOCK_BYTES + KERNEL_BYTES];
+    let block = kernel.write(&mut buffer).unwrap().to_vec();
+    assert_eq!(blocks(&block).collect::<Vec<_>>(), [Ok(Block::Kernel(kernel))]);
+    assert_eq!(block[4..12], [3, 0, 0, 0, 40, 0, 0, 0]);
+    assert_eq!(block[16..32], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(block[32..], [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 6, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(kernel.write(&mut [0; BLOCK_BYTES + KERNEL_BYTES - 1]), Err(Full));
+}
+
+#[test]
+fn a_block_of_a_kernel_of_another_length_is_unknown() {
+    let mut buffer = [0; 100];
+    let mut writer = super::write::Writer::new(&mut buffer).unwrap();
+    writer.push(&[&[0; KERNEL_BYTES - 1]]).unwrap();
+    let block = writer.finish(KERNEL);
+    assert!(matches!(step(block), Step::Block(Block::Unknown { what: KERNEL, .. }, _)));
+}
+
+#[test]
 fn the_layout_of_a_chunk_is_as_documented() {
     let bytes = chunk(3, 0x0102, 7, 1);
     assert_eq!(bytes.len(), BLOCK_BYTES + CHUNK_BYTES + 32);

@@ -27,14 +27,14 @@ pub struct Clock {
 }
 
 /// A block that is being written.
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     buffer: &'a mut [u8],
     /// Bytes of it in use, with the block's head.
     used: usize,
 }
 
 impl<'a> Writer<'a> {
-    fn new(buffer: &'a mut [u8]) -> Result<Self, Full> {
+    pub(super) fn new(buffer: &'a mut [u8]) -> Result<Self, Full> {
         let len = buffer.len().min(BLOCK_BYTES.saturating_add(MAX_CONTENT));
         let buffer = buffer.get_mut(..len).ok_or(Full)?;
         if buffer.len() < BLOCK_BYTES {
@@ -48,7 +48,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds all of the pieces, or nothing.
-    fn push(&mut self, pieces: &[&[u8]]) -> Result<(), Full> {
+    pub(super) fn push(&mut self, pieces: &[&[u8]]) -> Result<(), Full> {
         if pieces.iter().map(|piece| piece.len()).sum::<usize>() > self.room() {
             return Err(Full);
         }
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the block's head. Returns the block.
-    fn finish(mut self, what: u8) -> &'a [u8] {
+    pub(super) fn finish(mut self, what: u8) -> &'a [u8] {
         let content = self.used.saturating_sub(BLOCK_BYTES);
         self.put(0, &MAGIC);
         self.put(4, &[what, 0, 0, 0]);

@@ -5,7 +5,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use control::{Command, Request, View};
+use control::{Command, Request, TraceStep, View};
 
 use crate::clean::{LINE, clean};
 use crate::lines::{Line, Lines};
@@ -14,10 +14,17 @@ use crate::options::Options;
 use crate::record::Recorder;
 use crate::sheet::Tone;
 use crate::state::{Link, State};
+use crate::traced::Known;
 
 /// Time after which the counters are requested again if none came. A UART whose FIFO overflows loses bytes of a request. At
 /// 115,200 baud the counters of 64 vCPUs take 12 s.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that the program waits at its end for the machine to end the trace.
+const END: Duration = Duration::from_secs(3);
+/// Readings of counters for each request for how long exits take, which has as many bytes.
+const LATENCY_EVERY: u64 = 4;
+/// What is traced.
+const CLASSES: &str = "exits,histograms";
 /// Time after which the program looks whether something is due.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -69,6 +76,9 @@ pub struct Feed {
     asked: Option<(u64, Duration)>,
     next_id: u64,
     watched: bool,
+    traced: bool,
+    /// Whether the trace is to be switched on as soon as there is a connection.
+    trace_from_start: bool,
 }
 
 impl Feed {
@@ -87,7 +97,7 @@ impl Feed {
         };
         let interval = Duration::from_secs_f64(options.interval);
         Ok(Self {
-            state: State::new(interval),
+            state: State::new(interval).with_symbols(Known::read(&options.symbols)?),
             clock: Clock::start(),
             lines: Lines::new(),
             recorder,
@@ -97,6 +107,8 @@ impl Feed {
             asked: None,
             next_id: 1,
             watched: false,
+            traced: false,
+            trace_from_start: options.trace,
         })
     }
 
@@ -130,6 +142,10 @@ impl Feed {
                 self.send_line("\n".into());
                 self.ask(Command::Version);
                 self.ask(Command::Report);
+                // A connection that was made again goes on with it.
+                if std::mem::take(&mut self.trace_from_start) {
+                    self.trace();
+                }
                 self.tick();
             }
             News::Bytes(bytes, at) => self.bytes(&bytes, at),
@@ -181,6 +197,9 @@ impl Feed {
             }
             self.asked = Some((self.state.readings, self.state.clock));
             self.ask(Command::Show(View::Counters));
+            if self.traced && self.state.readings.is_multiple_of(LATENCY_EVERY) {
+                self.ask(Command::Latency);
+            }
         }
     }
 
@@ -193,6 +212,41 @@ impl Feed {
         self.ask(Command::Watch(self.watched));
         let word = if self.watched { "on" } else { "off" };
         self.state.say("watch", Tone::Plain, &format!("the engines' profiles are switched {word}"));
+    }
+
+    /// Asks the machine to trace exits and send what it has traced, or to end that.
+    pub fn trace(&mut self) {
+        if self.requests.is_none() {
+            return self.state.say("trace", Tone::Warning, "there is no connection");
+        }
+        self.traced = !self.traced;
+        let step = |step, classes: &str| Command::Trace { step, stop: false, classes: classes.to_owned() };
+        if self.traced {
+            self.ask(step(TraceStep::On, CLASSES));
+            self.ask(step(TraceStep::Save, ""));
+        } else {
+            self.ask(step(TraceStep::Off, ""));
+        }
+        let word = if self.traced { "on" } else { "off" };
+        self.state.say("trace", Tone::Plain, &format!("the trace of exits is switched {word}"));
+    }
+
+    /// Switches the trace off, if it is on, and waits until the machine has ended it. `more` waits for what comes next, or for
+    /// the time that it is given.
+    pub fn end(&mut self, mut more: impl FnMut(Duration) -> Option<Option<News>>) {
+        if !self.traced || self.requests.is_none() {
+            return;
+        }
+        self.trace();
+        let since = self.clock.now();
+        while !self.state.traced.is_over() {
+            let left = END.saturating_sub(self.clock.now().saturating_sub(since));
+            match more(left) {
+                Some(Some(news)) => self.take(news),
+                Some(None) => {}
+                None => break,
+            }
+        }
     }
 
     fn ask(&mut self, command: Command) {

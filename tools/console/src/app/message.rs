@@ -15,3 +15,13 @@ pub enum Message {
     /// The terminal is gone.
     Hangup,
 }
+
+impl Message {
+    /// What it says of the machine, if it is about that.
+    pub fn into_news(self) -> Option<News> {
+        match self {
+            Self::News(news) => Some(news),
+            Self::Key(_) | Self::Resized | Self::Hangup => None,
+        }
+    }
+}

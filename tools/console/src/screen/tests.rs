@@ -11,6 +11,7 @@ use super::*;
 use crate::clean::is_shown;
 use crate::lines::{Line, Lines};
 use crate::record::Player;
+use crate::traced::tests as traced;
 use crate::ui::Key;
 
 fn tests() -> PathBuf {
@@ -90,6 +91,29 @@ fn details_are_as_they_were() {
         let name = format!("{}-detail-80x24.txt", view.name());
         compare(&name, &text(&drawn(80, 24, true, &mut ui, &state)));
     }
+}
+
+#[test]
+fn a_guest_s_addresses_and_times_are_shown_when_there_are_some() {
+    let mut state = at(BUSY).with_symbols(traced::known());
+    state.take(&Line::Text(format!(r#"{{"event":"trace","data":"{}"}}"#, traced::words(&traced::trace()))));
+    state.take(&Line::Text(
+        r#"{"event":"latency","on":true,"tsc_hz":2000000,"rows":[
+            {"guest":"a","what":"hlt","count":3,"sum":90,"p50":20,"p90":30,"p99":40,"max":40},
+            {"guest":"b","what":"cpuid","count":1,"sum":9,"p50":9,"p90":9,"p99":9,"max":9}]}"#
+            .replace('\n', ""),
+    ));
+    let mut ui = Ui { view: View::Guest, detail: Some("a".into()), ..Ui::default() };
+    compare("guest-traced-80x24.txt", &text(&drawn(80, 24, true, &mut ui, &state)));
+    let sheet = View::Guest.sheet(&state, Some("a"));
+    compare("guest-traced.txt", &crate::sheet::text::whole(&sheet, None, 80));
+    let json = crate::sheet::json::whole(&sheet);
+    assert_eq!(json["addresses"][0]["function"], "native_halt+0x2", "{json}");
+    assert_eq!(
+        (&json["times"][0]["p99_us"], json["times"].as_array().map(Vec::len)),
+        (&20.0.into(), Some(1)),
+        "{json}"
+    );
 }
 
 #[test]

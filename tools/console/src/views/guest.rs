@@ -7,6 +7,7 @@ use crate::clean::{NAME, clean};
 use crate::rates::{Pair, by_reason, each, exits, guest_exits, total};
 use crate::sheet::{Sheet, Table, Tone, Value, binary, number, words};
 use crate::state::State;
+use crate::traced::Hot;
 
 /// All guests.
 pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
@@ -67,7 +68,7 @@ pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
     Sheet { key: "guest", facts, main, more: Vec::new() }
 }
 
-/// One guest: its exits by reason, its vCPUs, and what it was refused.
+/// One guest: its exits by reason, where they come from and how long they take, its vCPUs, and what it was refused.
 pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
     let Some(guest) = pair.now.guest(id) else { return gone("guest") };
     let before = pair.guest(guest);
@@ -138,7 +139,7 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
         refused.row(&*count.kind, Tone::Plain, vec![(*count.kind).into(), count.count.into()]);
     }
     let why = state.stop_reason(id).map_or(String::new(), |why| format!(", stopped by {}", why.name()));
-    let facts = vec![
+    let mut facts = vec![
         format!(
             "{}{why}; starts: {}; memory {}, and {} beside it",
             guest.state.name(),
@@ -151,7 +152,66 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
             guest.console_dropped, guest.lines_dropped, guest.input_dropped
         ),
     ];
-    Sheet { key: "guest", facts, main, more: vec![vcpus, refused] }
+    let (addresses, times) = (addresses(state, id), times(state, id));
+    if !addresses.rows.is_empty() {
+        let (exits, lost) = state.traced.totals();
+        facts.push(format!("trace: {exits} exits of all guests have arrived, {lost} records were lost"));
+    }
+    Sheet { key: "guest", facts, main, more: vec![addresses, times, vcpus, refused] }
+}
+
+/// Where the guest's exits come from, as far as they were traced.
+fn addresses(state: &State, id: &str) -> Table {
+    let mut table = Table::new(
+        "addresses",
+        "Where exits come from (share: of the reason's)",
+        &[
+            words("reason", "reason", 0),
+            words("address", "address", 0),
+            number("exits", "exits", 0),
+            number("share", "share", 1),
+            words("function", "function", 0),
+        ],
+    );
+    for Hot { reason, address, exits, of, function } in state.traced.hottest(id) {
+        let function = function.map_or(String::new(), |(name, distance)| format!("{name}+{distance:#x}"));
+        table.row(
+            format!("{reason} {address:#x}"),
+            Tone::Plain,
+            vec![
+                (*reason).into(),
+                (*format!("{address:#x}")).into(),
+                exits.into(),
+                Value::Share((of > 0).then(|| exits as f64 / of as f64)),
+                (*function).into(),
+            ],
+        );
+    }
+    table
+}
+
+/// How long the guest's exits take, if the machine has recorded it.
+fn times(state: &State, id: &str) -> Table {
+    let mut table = Table::new(
+        "times",
+        "How long exits take, in microseconds",
+        &[
+            words("reason", "reason", 0),
+            number("exits", "exits", 0),
+            number("p50_us", "p50", 0),
+            number("p90_us", "p90", 1),
+            number("p99_us", "p99", 0),
+            number("max_us", "max", 0),
+        ],
+    );
+    let Some(latency) = &state.latency else { return table };
+    let us = |ticks: u64| Value::Number((latency.tsc_hz > 0).then(|| ticks as f64 * 1e6 / latency.tsc_hz as f64));
+    for row in latency.rows.iter().filter(|row| row.guest.as_deref() == Some(id)) {
+        let times = [row.p50, row.p90, row.p99, row.max].map(us);
+        let cells = [Value::text(&row.what), row.count.into()].into_iter().chain(times).collect();
+        table.row(clean(&row.what, NAME), Tone::Plain, cells);
+    }
+    table
 }
 
 /// The column of the table of exits by which it is sorted at first.

@@ -8,6 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use trace::stream::{ChunkWriter, Clock, HeaderWriter, NOTHING, Table};
+use trace::{Kind, Record};
+
 /// The recorded session.
 pub fn session() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/session.txt")
@@ -18,6 +23,19 @@ fn readings() -> Vec<String> {
     let text = std::fs::read_to_string(session()).unwrap();
     let sent = text.lines().filter_map(|line| Some(line.split_once(' ')?.1));
     sent.filter(|line| line.starts_with(r#"{"event":"counters""#)).map(String::from).collect()
+}
+
+/// A trace with two exits of guest `b` from one place.
+fn trace_in_words() -> String {
+    let (mut header, mut chunk) = ([0; 256], [0; 256]);
+    let mut names = HeaderWriter::new(&mut header, Clock::default()).unwrap();
+    names.name(Table::Guest, 1, NOTHING, "b").unwrap();
+    names.name(Table::Reason, 2, NOTHING, "hlt").unwrap();
+    let mut exits = ChunkWriter::new(&mut chunk, 3, 0, 0).unwrap();
+    for tsc in [5, 6] {
+        exits.push(Record { guest: 1, code: 2, a: 0x1234, ..Record::new(Kind::Exit, tsc) }).unwrap();
+    }
+    STANDARD.encode([names.finish(), exits.finish()].concat())
 }
 
 /// A folder that is removed at the end.
@@ -71,6 +89,12 @@ impl Machine {
                 self.readings[next.min(self.readings.len() - 1)].clone()
             } else if line.contains("\"version\"") {
                 r#"{"event":"reply","ok":true,"version":"0.1.0"}"#.to_owned()
+            } else if line.contains("\"save\"") {
+                format!(r#"{{"event":"trace","data":"{}"}}"#, trace_in_words())
+            } else if line.contains("\"off\"") {
+                r#"{"event":"trace","data":"","end":true}"#.to_owned()
+            } else if line.contains("\"latency\"") {
+                r#"{"event":"latency","on":true,"tsc_hz":1000000,"rows":[{"guest":"b","what":"hlt","count":2,"sum":30,"p50":10,"p90":20,"p99":20,"max":20}]}"#.to_owned()
             } else {
                 continue;
             };

@@ -6,6 +6,7 @@ use super::Report;
 use super::rare::{Drops, Told};
 use super::row::Row;
 use crate::clock::Clock;
+use crate::resolve::Note;
 
 /// Prints a report. What is missing comes first.
 ///
@@ -25,6 +26,7 @@ pub fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         head("reason", out)?;
         guest.reasons.iter().try_for_each(|reason| row(&reason.reason, &reason.row, &clock, out))?;
     }
+    symbols(report, out)?;
     if let Some(places) = &report.rips {
         let mut before = None;
         for place in places {
@@ -51,6 +53,24 @@ pub fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         }
     }
     rare(report, &clock, out)
+}
+
+/// Says where guests' kernels are, and which addresses stay without a name.
+fn symbols(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if !report.symbols.is_empty() {
+        writeln!(out)?;
+    }
+    for Note { guest, file, offsets, checked, raw } in &report.symbols {
+        let file = file.display();
+        for offset in offsets {
+            let how = if *checked { "by LSTAR and the handler of page faults" } else { "not checked" };
+            writeln!(out, "guest {guest}: its kernel is at {offset:#x} from the addresses in {file}, {how}")?;
+        }
+        for why in raw {
+            writeln!(out, "guest {guest}: addresses stay raw: {why} ({file})")?;
+        }
+    }
+    Ok(())
 }
 
 fn rare(report: &Report, clock: &Clock, out: &mut impl Write) -> io::Result<()> {
