@@ -21,8 +21,7 @@ use memory::{
     tables::{Access, Format, MapError, Tables},
 };
 use spin::Mutex;
-use trace::{capture, histogram::Histogram, ring::Slot};
-use trace::{histogram::Histogram, published::Published, ring::Slot};
+use trace::{capture, histogram::Histogram, published::Published, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -300,13 +299,10 @@ pub fn shared_words(count: u64) -> Result<&'static [AtomicU32], OutOfMemory> {
     Ok(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), count as usize) })
 }
 
-/// A core's memory for its trace: records, captured frames, histograms, and the physical addresses of all of them.
+/// A core's memory for its trace: records, captured frames, a few words, histograms, and the physical addresses of all of them.
 pub struct TraceMemory {
     pub slots: &'static [Slot],
     pub captures: &'static [Slot<{ capture::WORDS }>],
-/// A core's memory for its trace: records, a few words, histograms, and the physical addresses of all.
-pub struct TraceMemory {
-    pub slots: &'static [Slot],
     pub published: &'static Published,
     pub histograms: &'static [Histogram],
     pub range: Range,
@@ -319,31 +315,25 @@ pub struct TraceMemory {
 pub fn trace(slots: u64, captures: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
     let first = slots.saturating_mul(size_of::<Slot>() as u64);
     let second = captures.saturating_mul(size_of::<Slot<{ capture::WORDS }>>() as u64).saturating_add(first);
-    let bytes = second.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let third = second.saturating_add(size_of::<Published>() as u64);
+    let bytes = third.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
     let at = pages(bytes)?;
-    let (after_slots, after_captures) = (at.saturating_add(first), at.saturating_add(second));
-    // SAFETY: as in `shared_words`: slots of both kinds and histograms are words. Each part begins behind the one before, at a
-    // multiple of a word's size, and all end within the pages.
-    let (slots, captures, histograms) = unsafe {
+    let [after_slots, after_captures, behind] = [first, second, third].map(|offset| at.saturating_add(offset) as usize);
+    // SAFETY: as in `shared_words`: slots of both kinds, `Published` and histograms are words. Each part begins behind the one
+    // before, at a multiple of a word's size, and all end within the pages.
+    let (slots, captures, published, histograms) = unsafe {
         (
             core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_slots as usize), captures as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_captures as usize), histograms as usize),
-        )
-    };
-    Ok(TraceMemory { slots, captures, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
-    let second = first.saturating_add(size_of::<Published>() as u64);
-    let bytes = second.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
-    let at = pages(bytes)?;
-    let [published, behind] = [first, second].map(|offset| at.saturating_add(offset) as usize);
-    // SAFETY: as in `shared_words`: a slot is four words, and `Published` and a histogram are words. So each begins at a multiple
-    // of a word's size behind the one before, and all end within the pages.
-    let (slots, published, histograms) = unsafe {
-        (
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
-            &*ptr::with_exposed_provenance::<Published>(published),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_slots), captures as usize),
+            &*ptr::with_exposed_provenance::<Published>(after_captures),
             core::slice::from_raw_parts(ptr::with_exposed_provenance(behind), histograms as usize),
         )
     };
-    Ok(TraceMemory { slots, published, histograms, range: (at, at.saturating_add(bytes.next_multiple_of(4096))) })
+    Ok(TraceMemory {
+        slots,
+        captures,
+        published,
+        histograms,
+        range: (at, at.saturating_add(bytes.next_multiple_of(4096))),
+    })
 }

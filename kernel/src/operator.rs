@@ -17,10 +17,8 @@ use crate::{
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
-    Action, AfterKey, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions, Refused,
-    Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture::Wanted, sentence, table,
     Action, AfterKey, ApplyState, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions,
-    Refused, Request, Shell, Text, Top, TraceStep, View, Way, sentence, table,
+    Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -381,7 +379,7 @@ impl Operator {
     /// Captures frames at the port of a guest's device, or ends that.
     fn capture(&mut self, guest: &str, filter: &str) -> Result<(), Text> {
         self.guests.find(guest)?;
-        let Wanted { net, filter } = filter.parse()?;
+        let capture::Wanted { net, filter } = filter.parse()?;
         match self.config.net_number(guest, net) {
             Some(slot) => self.trace.capture(slot, filter),
             None => Err(sentence(format_args!("guest `{guest}` has no network device {net}"))),
@@ -390,6 +388,8 @@ impl Operator {
 
     fn trace_state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
         self.trace.state(id, |slot| self.config.net_at(slot))
+    }
+
     /// Begins to change guests to what a file says. Returns what is said of that.
     fn begin_apply(&mut self, command: Command) -> Result<(ApplyState, String), Text> {
         let Command::Apply { dry, restart, module, confirm } = command else { return Err("not `apply`".into()) };

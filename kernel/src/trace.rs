@@ -34,8 +34,7 @@ use ::trace::{
     },
     ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
-    stream::{Clock, Full, HeaderWriter, NOTHING, Table, collect, collect_captures},
-    stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect},
+    stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect, collect_captures},
 };
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -132,14 +131,12 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
         Of::Engine => (None, captures(bytes)),
         Of::Guest(guest) => (Some(guest), 0),
     };
-    let TraceMemory { slots, captures, histograms, range } =
+    let TraceMemory { slots, captures, published: kernel, histograms, range } =
         mem::trace(slots, captures, latency::histograms(guest.is_some()))?;
-    let TraceMemory { slots, published, histograms, range } = mem::trace(slots, latency::histograms(guest.is_some()))?;
     let guest = guest_number(guest);
     // The configuration has only powers of two, from 4 KiB.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, captures: CaptureRing::new(captures), histograms, guest });
-        of.0.call_once(|| Owned { ring, kernel: published, histograms, guest });
+        of.0.call_once(|| Owned { ring, captures: CaptureRing::new(captures), kernel, histograms, guest });
     }
     Ok(Some(range))
 }
@@ -151,7 +148,6 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     }
     let captured = captures(config.trace.memory).saturating_mul(size_of::<Slot<WORDS>>() as u64);
     let captured = captured.next_multiple_of(4096).saturating_mul(config.engines.len().max(1) as u64);
-    let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64).next_multiple_of(4096);
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64);
     let histograms = histograms.saturating_add(size_of::<Published>() as u64).next_multiple_of(4096);
     // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
@@ -398,18 +394,16 @@ impl Rings for Sent<'_> {
     fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
         let Some(traced) = self.0.0.get_mut(number) else { return 0 };
         let core = traced.core as u32;
+        let kernel = if self.1 == What::Records { traced.kernel(buffer) } else { 0 };
+        if kernel > 0 {
+            return kernel;
+        }
         let block = match (self.1, traced.captures) {
             (What::Records, _) => collect(traced.ring, &mut traced.cursor, core, buffer),
             (What::Captures, Some(ring)) => collect_captures(ring, &mut traced.captured, core, buffer),
             (What::Captures, None) => None,
         };
         block.map_or(0, <[u8]>::len)
-        let Some(traced) = self.0.get_mut(number) else { return 0 };
-        let kernel = traced.kernel(buffer);
-        if kernel > 0 {
-            return kernel;
-        }
-        collect(traced.ring, &mut traced.cursor, traced.core as u32, buffer).map_or(0, <[u8]>::len)
     }
 }
 
@@ -525,7 +519,6 @@ impl Reader {
                 captured: Cursor::new(),
                 kernel: owned.kernel,
                 told: None,
-                cursor: Cursor::new(),
                 before: 0,
             })
         };
@@ -675,10 +668,9 @@ impl Reader {
             }
             None => {}
         }
-        self.saving = Some(Sending { saving: Saving::new(limits), to: to()?, what });
         let to = to()?;
         self.cores.0.iter_mut().for_each(|traced| traced.told = None);
-        self.saving = Some((Saving::new(limits), to));
+        self.saving = Some(Sending { saving: Saving::new(limits), to, what });
         Ok(())
     }
 

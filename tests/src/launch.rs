@@ -62,7 +62,6 @@ pub trait Launch {
 }
 
 /// Programs of others that judge what the hypervisor and its tools do.
-/// Programs that judge what the management guest does, and what is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
     /// OpenSSH's client.

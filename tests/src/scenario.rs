@@ -146,6 +146,8 @@ impl<'a> Context<'a> {
     /// See [`Launch::build_module`].
     pub fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf> {
         self.launch.build_module(content, name)
+    }
+
     /// See [`Launch::guest_kernel`].
     pub fn guest_kernel(&mut self) -> Result<PathBuf> {
         self.launch.guest_kernel()

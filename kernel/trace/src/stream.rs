@@ -5,8 +5,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 4 | [`MAGIC`] |
-//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`]; a reader skips others |
-//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`KERNEL`]; a reader skips others |
+//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`], [`KERNEL`]; a reader skips others |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | bytes of its content, at most [`MAX_CONTENT`] |
 //! | 12 | 4 | CRC-32 (ISO-HDLC) of bytes 4 to 11 and of the content |
@@ -40,6 +39,7 @@
 //!
 //! Content of captures, which has captured frames of one core that follow each other: as that of a chunk, with
 //! [captured frames](crate::capture) for records. They have numbers of their own.
+//!
 //! Content of a kernel's addresses, of which there may be any number: see [`KernelAddresses`].
 //!
 //! | offset | bytes | meaning |
@@ -57,11 +57,9 @@ mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc, Table as CrcTable};
 
+pub use kernel::KernelAddresses;
 pub use read::{Block, Captures, Chunk, Header, Name, Step, blocks, step};
 pub use write::{CapturesWriter, ChunkWriter, Clock, Full, HeaderWriter, collect, collect_captures};
-pub use kernel::KernelAddresses;
-pub use read::{Block, Chunk, Header, Name, Step, blocks, step};
-pub use write::{ChunkWriter, Clock, Full, HeaderWriter, collect};
 
 /// The first four bytes of a block. They are not ASCII together, so text does not look like a block.
 pub const MAGIC: [u8; 4] = *b"\x93Str";
@@ -74,7 +72,7 @@ pub const CHUNK: u8 = 2;
 /// What a block is: captured frames of a core.
 pub const CAPTURES: u8 = 3;
 /// What a block is: addresses in a guest's kernel.
-pub const KERNEL: u8 = 3;
+pub const KERNEL: u8 = 4;
 /// Bytes before a block's content.
 pub const BLOCK_BYTES: usize = 16;
 /// Most bytes of a block's content. It bounds what a reader checks for each magic number in bytes that are none.

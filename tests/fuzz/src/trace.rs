@@ -5,9 +5,8 @@
 use trace::capture::{Captured, Way};
 use trace::record::{RECORD_BYTES, Record};
 use trace::stream::{
-    BLOCK_BYTES, Block, CapturesWriter, ChunkWriter, Clock, HeaderWriter, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
-    BLOCK_BYTES, Block, ChunkWriter, Clock, HeaderWriter, KernelAddresses, MAGIC, MAX_CONTENT, NOTHING, Step, Table,
-    blocks, step,
+    BLOCK_BYTES, Block, CapturesWriter, ChunkWriter, Clock, HeaderWriter, KernelAddresses, MAGIC, MAX_CONTENT, NOTHING,
+    Step, Table, blocks, step,
 };
 
 use crate::input::Input;
@@ -57,6 +56,8 @@ fn captures(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     let mut writer = CapturesWriter::new(&mut buffer, core, first, lost).expect("there is room");
     frames.iter().for_each(|frame| writer.push(frame).expect("there is room"));
     (writer.finish().to_vec(), Known::Captures(core, first, lost, frames))
+}
+
 fn kernel(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     let kernel = KernelAddresses {
         core: u32::from(input.byte()),
@@ -151,15 +152,12 @@ pub fn run(bytes: &[u8]) {
     let mut honest = true;
     for _ in 0..input.within(1, MOST_PARTS) {
         match input.byte() % 8 {
-            2 => {
-                let (block, known) = captures(&mut input);
-                all.extend(block);
-                wanted.push(known);
-            }
-            0..2 => {
-                let (block, known) = chunk(&mut input);
             choice @ 0..3 => {
-                let (block, known) = if choice == 2 { kernel(&mut input) } else { chunk(&mut input) };
+                let (block, known) = match choice {
+                    2 if input.flag() => kernel(&mut input),
+                    2 => captures(&mut input),
+                    _ => chunk(&mut input),
+                };
                 all.extend(block);
                 wanted.push(known);
             }

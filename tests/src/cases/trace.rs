@@ -11,10 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
 use net::counters::Drops;
-use sidecore_trace::export::pcapng;
+use sidecore_trace::export::{self, pcapng};
 use sidecore_trace::model::Damage;
 use trace::capture::Way;
-use sidecore_trace::export;
 use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
@@ -32,8 +31,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
                  cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; each frame \
-                 has its steps; captured frames are the counters', and tshark reads as many pings as were sent";
-                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; Perfetto's schema decodes the export";
+                 has its steps; captured frames are the counters', and tshark reads as many pings as were sent; Perfetto's schema \
+                 decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
     vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
@@ -333,6 +332,8 @@ fn captured(context: &mut Context<'_>, session: &mut Session, before: &Counters,
         context.figures.exactly(what, runs.into_values().max().unwrap_or(0), 200)?;
     }
     Ok(())
+}
+
 /// Has Perfetto's published schema decode the export. There have to be as many slices of each reason as the counters have exits.
 fn perfetto(context: &mut Context<'_>, bytes: &[u8], counters: &Counters) -> Result<()> {
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();

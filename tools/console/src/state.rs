@@ -255,15 +255,6 @@ impl State {
                 self.add("panic", Tone::Bad, "", &format!("{message} at {location}"));
             }
             Event::End { reason } => self.add("end", Tone::Warning, "", &format!("sidecore ended: {reason}")),
-            // Not shown: output of ports that another program opened, records of commands, and traces, which `sidecore-trace` reads.
-            Event::Port { .. }
-            | Event::Audit { .. }
-            | Event::Config { .. }
-            | Event::Modules { .. }
-            | Event::Applied { .. }
-            | Event::Latency(_)
-            | Event::Trace { .. }
-            | Event::TraceState(_) => {}
             Event::Trace { data, end } => {
                 if !self.traced.take(&data, end) {
                     self.noise = self.noise.saturating_add(1);
@@ -274,7 +265,12 @@ impl State {
                 self.latency = Some(latency);
             }
             // Not shown: output of ports that another program opened, and records of commands.
-            Event::Port { .. } | Event::Audit { .. } | Event::Config { .. } | Event::TraceState(_) => {}
+            Event::Port { .. }
+            | Event::Audit { .. }
+            | Event::Config { .. }
+            | Event::Modules { .. }
+            | Event::Applied { .. }
+            | Event::TraceState(_) => {}
         }
     }
 

@@ -147,7 +147,7 @@ impl Traced {
             Block::Header(header) => self.header(header),
             Block::Chunk(chunk) => self.chunk(chunk),
             Block::Kernel(kernel) => self.kernel(kernel),
-            Block::Unknown { .. } => {}
+            Block::Captures(_) | Block::Unknown { .. } => {}
         }
     }
 

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use trace::record::NO_GUEST;
-use trace::{Captured, Kind, Record};
 use trace::stream::KernelAddresses;
-use trace::{Kind, Record};
+use trace::{Captured, Kind, Record};
 
 use crate::clock::Clock;
 
@@ -115,7 +114,7 @@ impl Trace {
     pub fn new(clock: Clock, names: Names, mut events: Vec<Event>, mut losses: Vec<Loss>, damage: Damage) -> Self {
         events.sort_by_key(|event| (event.record.tsc, event.core, event.number));
         losses.sort_by_key(|loss| (loss.core, loss.number));
-        Self { clock, names, events, captures: Vec::new(), losses, captures_lost: 0, damage }
+        Self { clock, names, events, captures: Vec::new(), losses, captures_lost: 0, damage, kernels: Vec::new() }
     }
 
     /// With these captured frames, in any order, of which `lost` are missing.
@@ -123,7 +122,6 @@ impl Trace {
     pub fn with_captures(self, mut captures: Vec<Capture>, lost: u64) -> Self {
         captures.sort_by_key(|capture| (capture.frame.tsc, capture.core, capture.number));
         Self { captures, captures_lost: lost, ..self }
-        Self { clock, names, events, losses, damage, kernels: Vec::new() }
     }
 
     /// Records that are missing, of all cores.

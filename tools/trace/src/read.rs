@@ -8,8 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use trace::stream::{self, Block, Captures, Chunk, Header, Table};
-use trace::stream::{self, Block, Chunk, Header, KernelAddresses, Table};
+use trace::stream::{self, Block, Captures, Chunk, Header, KernelAddresses, Table};
 
 use crate::clock::Clock;
 use crate::model::{Capture, Damage, Device, Event, Loss, Names, Trace, clean};
@@ -48,6 +47,7 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
             Ok(Block::Captures(captures)) => {
                 sound = true;
                 reader.captures(&captures);
+            }
             Ok(Block::Kernel(kernel)) => {
                 sound = true;
                 reader.kernels.push(kernel);
@@ -165,10 +165,8 @@ impl Reader {
 
     fn finish(self) -> Trace {
         let clock = self.clock.unwrap_or_else(|| Clock::new(0, None));
-        Trace::new(clock, self.names, self.events, self.losses, self.damage)
-            .with_captures(self.captures, self.captures_lost)
-        let kernels = self.kernels;
-        Trace { kernels, ..Trace::new(clock, self.names, self.events, self.losses, self.damage) }
+        let trace = Trace::new(clock, self.names, self.events, self.losses, self.damage);
+        Trace { kernels: self.kernels, ..trace.with_captures(self.captures, self.captures_lost) }
     }
 }
 

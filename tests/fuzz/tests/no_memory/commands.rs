@@ -3,16 +3,11 @@
 use std::fmt::{self, Write};
 
 use control::{
-    Action, Audit, Block, Caller, CapturedPort, Channel, Command, Console, ConsolePort, Count, Counters, Durations,
-    Engine, Entropy, Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader,
-    NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port, ReportEntry,
-    ReportKind, Request, Sender, Shell, StageCounters, StopReason, TerminalFilter, Top, TraceState, TracedCore, Uplink,
-    VcpuCounters, View, Virtualization, Watched, Way, table,
-    Action, ApplyState, Audit, Block, Caller, Channel, Command, Console, ConsolePort, Count, Counters, Durations,
-    Engine, Entropy, Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level, LineReader,
-    ModuleSummary, NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform, Port,
-    ReportEntry, ReportKind, Request, Sender, Sha256, Shell, StageCounters, StopReason, Store, TerminalFilter, Top,
-    TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization, Watched, Way, table,
+    Action, ApplyState, Audit, Block, Caller, CapturedPort, Channel, Command, Console, ConsolePort, Count, Counters,
+    Durations, Engine, Entropy, Event, ExitCount, Guest, GuestState, GuestSummary, Heap, Hypervisor, Latency, Level,
+    LineReader, ModuleSummary, NoMemory, Note, Notice, OUT_OF_MEMORY, Outcome, Permissions, PhysicalRange, Platform,
+    Port, ReportEntry, ReportKind, Request, Sender, Sha256, Shell, StageCounters, StopReason, Store, TerminalFilter,
+    Top, TraceState, TracedCore, Uplink, VcpuCounters, View, Virtualization, Watched, Way, table,
 };
 use lifecycle::{End, Refused, Report};
 use proptest::prelude::*;
