@@ -157,7 +157,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Command, Permissions, Request};
 
     fn read(text: &str) -> Wanted {
         text.parse().unwrap()
@@ -165,19 +164,6 @@ mod tests {
 
     fn error(text: &str) -> Text {
         text.parse::<Wanted>().unwrap_err()
-    }
-
-    #[test]
-    fn words_and_json_give_the_same_command() {
-        let capture = Command::Capture { guest: "a".into(), filter: "in,1/10".into() };
-        assert_eq!(Command::from_words("capture a in,1/10"), Ok(capture.clone()));
-        let line = r#"{"command":"capture","guest":"a","filter":"in,1/10"}"#;
-        assert_eq!(Request::from_line(line).map(|request| request.command), Ok(capture.clone()));
-        assert_eq!((capture.permission(), capture.guest()), (Permissions::CAPTURE, Some("a")));
-        assert_eq!(capture.summary().to_string(), "capture a in,1/10");
-        let captures = Request::from_line(r#"{"command":"captures"}"#).unwrap().command;
-        assert_eq!((captures.permission(), captures.guest()), (Permissions::CAPTURE, None));
-        assert!(Command::from_words("capture").is_err());
     }
 
     #[test]

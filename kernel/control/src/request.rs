@@ -216,6 +216,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Permissions;
 
     fn json_error(line: &str) -> Text {
         Request::from_line(line).unwrap_err().error
@@ -353,5 +354,18 @@ mod tests {
                 prop_assert_eq!(Request::from_line(&request.to_line()), Ok(request));
             }
         }
+    }
+
+    #[test]
+    fn words_and_json_give_the_same_command_of_captures() {
+        let capture = Command::Capture { guest: "a".into(), filter: "in,1/10".into() };
+        assert_eq!(Command::from_words("capture a in,1/10"), Ok(capture.clone()));
+        let line = r#"{"command":"capture","guest":"a","filter":"in,1/10"}"#;
+        assert_eq!(Request::from_line(line).map(|request| request.command), Ok(capture.clone()));
+        assert_eq!((capture.permission(), capture.guest()), (Permissions::CAPTURE, Some("a")));
+        assert_eq!(capture.summary().to_string(), "capture a in,1/10");
+        let captures = Request::from_line(r#"{"command":"captures"}"#).unwrap().command;
+        assert_eq!((captures.permission(), captures.guest()), (Permissions::CAPTURE, None));
+        assert!(Command::from_words("capture").is_err());
     }
 }

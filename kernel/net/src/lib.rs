@@ -11,6 +11,7 @@ mod batch;
 mod bridge;
 mod control_queue;
 pub mod counters;
+mod current;
 mod cursor;
 pub mod device;
 pub mod ethernet;

@@ -2,13 +2,13 @@
 //! then the management guest turns hostile and dies.
 
 mod changes;
+mod operator;
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
-use std::thread::{self, JoinHandle};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::Stdio;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ::trace::Kind;
@@ -17,6 +17,7 @@ use config::Completion;
 use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep, Way};
 use serde_json::Value;
 
+use self::operator::{Folder, LOGIN, Operator, Running, free_port, in_guest, written};
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
 use crate::guests::{Guest, LEAST_MEMORY_MIB, address, module_name, server, with_entries, with_last_entries};
@@ -30,10 +31,6 @@ use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
 const NUMBER: usize = 9;
 /// Where its agent serves metrics.
 const METRICS_PORT: u16 = 9560;
-/// Time for one login with its command. The guests share two processors with the emulator.
-const LOGIN: Duration = Duration::from_secs(60);
-/// Time for one login whose command takes a file, or changes guests.
-const FILE: Duration = Duration::from_secs(180);
 /// Pings of b to a in each report while the management guest attacks, and reports for an attack.
 const BEAT: u64 = 10;
 const BEATS: u64 = 10;
@@ -42,144 +39,6 @@ const BEATS: u64 = 10;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
-}
-
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A process that is ended at the end.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The operator's side: keys, and ports of this machine's loopback.
-struct Operator<'a, 'b> {
-    context: &'a mut Context<'b>,
-    folder: Folder,
-    ssh: u16,
-    metrics: u16,
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-impl Operator<'_, '_> {
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.0.join(name)
-    }
-
-    /// Makes a key. Returns its public half.
-    fn new_key(&mut self, name: &str) -> Result<String> {
-        let path = self.path(name);
-        let mut keygen = self.context.judge(Judge::SshKeygen)?;
-        keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&path);
-        let output = keygen.output().context("cannot start ssh-keygen")?;
-        ensure!(output.status.success(), "ssh-keygen: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(fs::read_to_string(path.with_extension("pub"))?)
-    }
-
-    /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
-    fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
-        let (key, known) = (self.path(key), self.path("known_hosts"));
-        let mut ssh = self.context.judge(Judge::Ssh)?;
-        ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
-        ssh.args(["-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR"])
-            .arg("-o")
-            .arg(format!("UserKnownHostsFile={}", known.display()));
-        ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
-        let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        child.stdin.take().context("no input")?.write_all(input)?;
-        let mut out = child.stdout.take().context("no output")?;
-        // It has to be read while the process runs: the counters are longer than a pipe.
-        let reader = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            out.read_to_end(&mut bytes).map(|_| bytes)
-        });
-        Ok(Login { command: command.to_owned(), running: Running(child), reader })
-    }
-
-    /// Logs in with a key and gives lines of JSON. Returns the answers.
-    fn pipes(&mut self, key: &str, lines: &str) -> Result<String> {
-        let output = self.begin_ssh(key, "sidecore-agent pipe", lines.as_bytes())?.end(LOGIN)?;
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    /// The same, for a command that is carried out. Returns what it says.
-    fn says(&mut self, key: &str, command: &str) -> Result<String> {
-        self.says_of(key, command, b"")
-    }
-
-    /// The same, for a command that reads a file.
-    fn says_of(&mut self, key: &str, command: &str, file: &[u8]) -> Result<String> {
-        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{command}: {:?}: {errors}", output.status.code());
-        Ok(String::from_utf8(output.stdout)?)
-    }
-
-    /// The same, for a command that fails with this exit code. Returns what it says on standard error.
-    fn fails(&mut self, key: &str, command: &str, code: i32) -> Result<String> {
-        self.fails_of(key, command, b"", code)
-    }
-
-    /// The same, for a command that reads a file.
-    fn fails_of(&mut self, key: &str, command: &str, file: &[u8], code: i32) -> Result<String> {
-        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(code), "{command}: {:?} and not {code}: {errors}", output.status.code());
-        Ok(errors)
-    }
-
-    /// Waits until a login works.
-    fn first_login(&mut self, limit: Duration) -> Result<String> {
-        let deadline = Instant::now() + limit;
-        loop {
-            match self.says("alice", "version") {
-                Ok(said) => return Ok(said),
-                Err(error) if Instant::now() > deadline => return Err(error),
-                Err(_) => thread::sleep(Duration::from_millis(500)),
-            }
-        }
-    }
-}
-
-/// A login whose command is carried out now.
-struct Login {
-    command: String,
-    running: Running,
-    reader: JoinHandle<io::Result<Vec<u8>>>,
-}
-
-impl Login {
-    /// Waits until it ends.
-    fn end(mut self, limit: Duration) -> Result<Output> {
-        let deadline = Instant::now() + limit;
-        let status = loop {
-            match self.running.0.try_wait()? {
-                Some(status) => break status,
-                None if Instant::now() > deadline => {
-                    bail!("ssh {} does not end within {} s", self.command, limit.as_secs())
-                }
-                None => thread::sleep(Duration::from_millis(20)),
-            }
-        };
-        let mut stderr = Vec::new();
-        self.running.0.stderr.take().context("no errors")?.read_to_end(&mut stderr)?;
-        let stdout = self.reader.join().ok().context("the reader panicked")??;
-        Ok(Output { status, stdout, stderr })
-    }
 }
 
 /// Gets a page from this machine's loopback: its head and its body.
@@ -311,15 +170,6 @@ fn read_audit(operator: &mut Operator<'_, '_>) -> Result<()> {
     let line = format!("channel, the agent reports (bound, {HOST_ADDRESS}): attach b:");
     ensure!(shown.contains(&line), "{shown}");
     Ok(())
-}
-
-/// The configuration that was booted.
-fn written(setup: &Setup) -> Result<&str> {
-    let written = setup.modules.iter().find_map(|module| match &module.content {
-        Content::Text(text) => Some(text.as_str()),
-        _ => None,
-    });
-    written.context("no configuration")
 }
 
 /// `show config` gives a file that says the same as the one that was booted.
@@ -508,18 +358,6 @@ const ATTACKS: [(&str, &str, u64); 7] = [
         99,
     ),
 ];
-
-/// Types a line into the management guest's shell, and waits until it is done.
-fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
-    // The echo of the line has the sum, and not its result.
-    let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
-    session.ask(Command::Input { guest: "management".to_owned(), text }, seconds(20))?;
-    let wanted = format!("MARK-{}", mark + 1000);
-    session.wait(line, limit, |event| match event {
-        Event::Console { guest, line } if guest == "management" && line.contains(&wanted) => Some(()),
-        _ => None,
-    })
-}
 
 /// What the audit says of the management guest.
 struct Noted {

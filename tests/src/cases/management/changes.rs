@@ -6,9 +6,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, GuestState, ModuleSummary, Outcome};
 
-use super::{Operator, in_guest, number, seconds, written};
+use super::operator::{Operator, in_guest, written};
 use crate::guests::{Guest, config_text};
-use crate::session::Session;
+use crate::scenario::seconds;
+use crate::session::{Session, number};
 use crate::setup::{Content, Setup};
 
 /// The module of the guest's RAM disk.

@@ -1,0 +1,181 @@
+//! The operator's side of the management guest: logins by OpenSSH's client.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use control::{Command, Event};
+
+use crate::launch::Judge;
+use crate::scenario::{Context, seconds};
+use crate::session::Session;
+use crate::setup::{Content, Setup};
+
+/// Time for one login with its command. The guests share two processors with the emulator.
+pub const LOGIN: Duration = Duration::from_secs(60);
+/// Time for one login whose command takes a file, or changes guests.
+pub const FILE: Duration = Duration::from_secs(180);
+
+/// A folder that is removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is ended at the end.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The operator's side: keys, and ports of this machine's loopback.
+pub struct Operator<'a, 'b> {
+    pub context: &'a mut Context<'b>,
+    pub folder: Folder,
+    pub ssh: u16,
+    pub metrics: u16,
+}
+
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+impl Operator<'_, '_> {
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.0.join(name)
+    }
+
+    /// Makes a key. Returns its public half.
+    pub fn new_key(&mut self, name: &str) -> Result<String> {
+        let path = self.path(name);
+        let mut keygen = self.context.judge(Judge::SshKeygen)?;
+        keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f"]).arg(&path);
+        let output = keygen.output().context("cannot start ssh-keygen")?;
+        ensure!(output.status.success(), "ssh-keygen: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(fs::read_to_string(path.with_extension("pub"))?)
+    }
+
+    /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
+    pub fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
+        let (key, known) = (self.path(key), self.path("known_hosts"));
+        let mut ssh = self.context.judge(Judge::Ssh)?;
+        ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
+        ssh.args(["-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR"])
+            .arg("-o")
+            .arg(format!("UserKnownHostsFile={}", known.display()));
+        ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
+        let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        child.stdin.take().context("no input")?.write_all(input)?;
+        let mut out = child.stdout.take().context("no output")?;
+        // It has to be read while the process runs: the counters are longer than a pipe.
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            out.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        Ok(Login { command: command.to_owned(), running: Running(child), reader })
+    }
+
+    /// Logs in with a key and gives lines of JSON. Returns the answers.
+    pub fn pipes(&mut self, key: &str, lines: &str) -> Result<String> {
+        let output = self.begin_ssh(key, "sidecore-agent pipe", lines.as_bytes())?.end(LOGIN)?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The same, for a command that is carried out. Returns what it says.
+    pub fn says(&mut self, key: &str, command: &str) -> Result<String> {
+        self.says_of(key, command, b"")
+    }
+
+    /// The same, for a command that reads a file.
+    pub fn says_of(&mut self, key: &str, command: &str, file: &[u8]) -> Result<String> {
+        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{command}: {:?}: {errors}", output.status.code());
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The same, for a command that fails with this exit code. Returns what it says on standard error.
+    pub fn fails(&mut self, key: &str, command: &str, code: i32) -> Result<String> {
+        self.fails_of(key, command, b"", code)
+    }
+
+    /// The same, for a command that reads a file.
+    pub fn fails_of(&mut self, key: &str, command: &str, file: &[u8], code: i32) -> Result<String> {
+        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(code), "{command}: {:?} and not {code}: {errors}", output.status.code());
+        Ok(errors)
+    }
+
+    /// Waits until a login works.
+    pub fn first_login(&mut self, limit: Duration) -> Result<String> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.says("alice", "version") {
+                Ok(said) => return Ok(said),
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => thread::sleep(Duration::from_millis(500)),
+            }
+        }
+    }
+}
+
+/// A login whose command is carried out now.
+pub struct Login {
+    command: String,
+    running: Running,
+    reader: JoinHandle<io::Result<Vec<u8>>>,
+}
+
+impl Login {
+    /// Waits until it ends.
+    pub fn end(mut self, limit: Duration) -> Result<Output> {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            match self.running.0.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    bail!("ssh {} does not end within {} s", self.command, limit.as_secs())
+                }
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut stderr = Vec::new();
+        self.running.0.stderr.take().context("no errors")?.read_to_end(&mut stderr)?;
+        let stdout = self.reader.join().ok().context("the reader panicked")??;
+        Ok(Output { status, stdout, stderr })
+    }
+}
+
+/// The configuration that was booted.
+pub fn written(setup: &Setup) -> Result<&str> {
+    let written = setup.modules.iter().find_map(|module| match &module.content {
+        Content::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    written.context("no configuration")
+}
+
+/// Types a line into the management guest's shell, and waits until it is done.
+pub fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
+    // The echo of the line has the sum, and not its result.
+    let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
+    session.ask(Command::Input { guest: "management".to_owned(), text }, seconds(20))?;
+    let wanted = format!("MARK-{}", mark + 1000);
+    session.wait(line, limit, |event| match event {
+        Event::Console { guest, line } if guest == "management" && line.contains(&wanted) => Some(()),
+        _ => None,
+    })
+}
