@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// Most members of a request that are not `id`, `command`, `who` or `address`. There are not so many names.
-const MEMBERS: usize = 20;
+const MEMBERS: usize = 21;
 
 /// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
 /// can name them.

@@ -23,15 +23,22 @@ impl Bridge {
         gathered
     }
 
-    /// Counts the result of delivering a frame of `len` bytes to port `to`. `front`: its first bytes.
-    pub(crate) fn count_delivery(&self, to: usize, len: u32, front: &[u8], delivered: Result<(), Refused>) {
+    /// Counts the result of delivering a frame of `len` bytes to port `to`. `front` gives its first bytes to whoever watches.
+    #[inline(always)]
+    pub(crate) fn count_delivery<'f>(
+        &self,
+        to: usize,
+        len: u32,
+        delivered: Result<(), Refused>,
+        front: impl FnOnce() -> &'f [u8],
+    ) {
         let counters = self.counters(to);
         match delivered {
             Ok(()) => {
                 counters.frames.rx_packets.add(1);
                 counters.frames.rx_bytes.add(u64::from(len));
                 if self.is_watched() {
-                    self.show_out(to, len, front, None);
+                    self.show_out(to, len, front(), None);
                 }
             }
             Err(Some(cause)) => self.drop_at_receiver(to, cause(counters), len, front),
@@ -39,11 +46,12 @@ impl Bridge {
         }
     }
 
-    /// Counts a frame of `len` bytes for port `to` that was dropped there. `front`: its first bytes.
-    pub(crate) fn drop_at_receiver(&self, to: usize, cause: &Counter, len: u32, front: &[u8]) {
+    /// Counts a frame of `len` bytes for port `to` that was dropped there. `front` gives its first bytes to whoever watches.
+    #[inline(always)]
+    pub(crate) fn drop_at_receiver<'f>(&self, to: usize, cause: &Counter, len: u32, front: impl FnOnce() -> &'f [u8]) {
         self.drop_frame(to, cause, len);
         if self.is_watched() {
-            self.show_out(to, len, front, Some(cause));
+            self.show_out(to, len, front(), Some(cause));
         }
     }
 }

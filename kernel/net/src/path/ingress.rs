@@ -131,7 +131,7 @@ impl Bridge {
                 self.deliver_received(frame, receiver, to);
             } else {
                 let cause = &self.counters(to).drops.rx_not_running;
-                self.drop_at_receiver(to, cause, frame.len(), frame.front.frame());
+                self.drop_at_receiver(to, cause, frame.len(), || frame.front.frame());
             }
         }
     }
@@ -139,7 +139,7 @@ impl Bridge {
     /// Delivers a frame from the wire to port `to` without applying its rules, and counts the result.
     fn deliver_received(&mut self, frame: &mut IngressFrame<'_>, receiver: &mut Device, to: usize) {
         let delivered = self.check_size(frame.len(), to).and_then(|()| self.copy_received(frame, receiver));
-        self.count_delivery(to, frame.len(), frame.front.frame(), delivered);
+        self.count_delivery(to, frame.len(), delivered, || frame.front.frame());
     }
 
     /// Writes a frame from the wire into the receiver's buffers.

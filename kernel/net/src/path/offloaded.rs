@@ -60,7 +60,7 @@ impl Bridge {
             let delivered = self.deliver_prepared(prepared, sender, &mut from, receiver, queue);
             counters.frames.rx_checksums.add(1);
             self.add_work(work::times(frame.rest().0.pieces() as u32, work::PIECE));
-            self.count_delivery(to, frame.len(), room.get(..front.len()).unwrap_or(&room), delivered);
+            self.count_delivery(to, frame.len(), delivered, || room.get(..front.len()).unwrap_or(&room));
             return Some(());
         };
         // For a receiver that accepts partial checksums, the payload need not be summed.
@@ -78,7 +78,7 @@ impl Bridge {
             let len = prepared.len();
             let delivered = self.deliver_prepared(prepared, sender, &mut from.clone(), receiver, queue);
             counters.frames.rx_segments.add(1);
-            self.count_delivery(to, len, room.get(..front.len()).unwrap_or(&room), delivered);
+            self.count_delivery(to, len, delivered, || room.get(..front.len()).unwrap_or(&room));
             let pieces = from.pieces();
             from.skip(piece.len as usize);
             let passed = pieces.wrapping_sub(from.pieces()) as u32;

@@ -183,7 +183,7 @@ impl Bridge {
         let len = |front: &Front| (front.frame().len() as u32).saturating_add(behind);
         if !receiver.running() {
             if !front.destination().is_multicast() {
-                self.drop_at_receiver(to, &counters.drops.rx_not_running, len(front), front.frame());
+                self.drop_at_receiver(to, &counters.drops.rx_not_running, len(front), || front.frame());
             }
             return None;
         }
@@ -192,7 +192,7 @@ impl Bridge {
             front.retag(Tagging::Untagged, vlan);
             let len = len(front);
             if let Err(refusal) = policy.leave(front.frame(), vlan, len, now, &mut mirrors) {
-                self.drop_at_receiver(to, refusal.leaving(counters), len, front.frame());
+                self.drop_at_receiver(to, refusal.leaving(counters), len, || front.frame());
                 return Some((false, mirrors));
             }
         }
@@ -213,7 +213,7 @@ impl Bridge {
                 self.deliver(frame, (sender.memory(), port), receiver, to, queue);
             } else {
                 let cause = &self.counters(to).drops.rx_not_running;
-                self.drop_at_receiver(to, cause, frame.len(), frame.front().frame());
+                self.drop_at_receiver(to, cause, frame.len(), || frame.front().frame());
             }
         }
     }
@@ -248,7 +248,7 @@ impl Bridge {
             }
             Err(_) => self.add_work(work::REFUSED_COPY),
         }
-        self.count_delivery(to, frame.len(), frame.front().frame(), delivered);
+        self.count_delivery(to, frame.len(), delivered, || frame.front().frame());
     }
 
     /// Writes a frame into the receiver's buffers as it is.

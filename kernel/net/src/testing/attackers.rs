@@ -115,7 +115,7 @@ impl Attacker {
             Self::SegmentsForNobody => 84_045,
             Self::LongChains => 53_531,
             Self::TinyBuffers => 18_731,
-            Self::ShortBuffers => 2_265,
+            Self::ShortBuffers => 2_346,
             Self::NoBuffers => 163,
             Self::Mirrored => 5_254,
         }
