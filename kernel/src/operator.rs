@@ -145,7 +145,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
-        self.apply.tick(milliseconds(), &mut self.guests, &mut self.config, self.ending.is_some());
+        self.apply.tick(time::now_millis(), &mut self.guests, &mut self.config, self.ending.is_some());
         if self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
         }
@@ -333,9 +333,9 @@ impl Operator {
             }
             Command::Put { module, bytes, sha256 } => {
                 let is_used = |name: &str| self.apply.uses(&self.config, name);
-                modules::all().begin(milliseconds(), &module, bytes, &sha256, is_used)
+                modules::all().begin(time::now_millis(), &module, bytes, &sha256, is_used)
             }
-            Command::PutData { module, at, data } => modules::all().add(milliseconds(), &module, at, &data),
+            Command::PutData { module, at, data } => modules::all().add(time::now_millis(), &module, at, &data),
             Command::PutEnd(module) => modules::all().end(&module, |name| self.apply.uses(&self.config, name)),
             Command::Forget(module) => modules::all().forget(&module, |name| self.apply.uses(&self.config, name)),
             Command::Confirm => self.apply.confirm(),
@@ -396,7 +396,7 @@ impl Operator {
         if self.ending.is_some() && !dry {
             return Err("sidecore is about to end".into());
         }
-        self.apply.begin(milliseconds(), &Wanted { module, dry, restart, confirm }, &self.config)
+        self.apply.begin(time::now_millis(), &Wanted { module, dry, restart, confirm }, &self.config)
     }
 
     fn begin(&mut self, ending: Ending) -> Result<(), Text> {
@@ -582,11 +582,6 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
     AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
-}
-
-/// Milliseconds from the TSC, which never decrease.
-fn milliseconds() -> u64 {
-    time::tsc().checked_div(time::rates().tsc / 1000).unwrap_or(0)
 }
 
 /// Milliseconds since 1970.

@@ -51,6 +51,11 @@ pub fn now_micros() -> u64 {
     tsc().checked_div(micros(1)).unwrap_or_default()
 }
 
+/// Returns the milliseconds since the TSC began. They never decrease.
+pub fn now_millis() -> u64 {
+    tsc().checked_div(rates().tsc / 1000).unwrap_or_default()
+}
+
 /// Waits for `n` microseconds by the TSC.
 pub fn delay_micros(n: u64) {
     let end = tsc().saturating_add(micros(n));

@@ -36,7 +36,7 @@ use console::Drain;
 use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
 use core::sync::atomic::Ordering;
 use guest::Guest;
-pub use guest::OwnPort;
+pub use guest::streams::OwnPort;
 use lifecycle::{Order, Refused, Seen};
 use mca::Owner;
 use memory::maps::GuestLayout;
