@@ -60,6 +60,11 @@ impl Config {
         nets.nth(net).map(|(device, _)| self.device_number(number, device))
     }
 
+    /// `[management]`, if its guest is there. A guest that was left out manages nothing.
+    pub(crate) fn managing(&self) -> Option<&Management> {
+        self.management.as_ref().filter(|management| self.guests.iter().any(|guest| guest.name == management.guest))
+    }
+
     /// Returns the guest whose network device has this number among all devices, and the number of the device among the guest's
     /// network devices, or `None` if it is no network device. It is the reverse of [`Config::net_number`].
     #[must_use]

@@ -178,11 +178,7 @@ fn control(f: &mut Formatter<'_>, control: Control) -> fmt::Result {
 }
 
 fn management(f: &mut Formatter<'_>, config: &Config) -> fmt::Result {
-    // A guest that was left out manages nothing.
-    let there_is = |name: &str| config.guests.iter().any(|guest| guest.name == name);
-    let Some(management) = config.management.as_ref().filter(|management| there_is(&management.guest)) else {
-        return Ok(());
-    };
+    let Some(management) = config.managing() else { return Ok(()) };
     f.write_str("\n[management]\n")?;
     key(f, "guest", &Text(&management.guest))?;
     key(f, "allow", &permissions(management.allow))?;

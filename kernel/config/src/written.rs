@@ -8,9 +8,13 @@ use crate::guest::{GuestDevice, Places};
 use crate::mistake::Place;
 
 impl Config {
-    /// Forgets all places in the file, names that ports with a mistake have from their devices, and what was found out about compressed modules.
+    /// Forgets all places in the file, names that ports with a mistake have from their devices, what was found out about compressed
+    /// modules, and `[management]` of a guest that was left out.
     #[must_use]
     pub fn written(mut self) -> Self {
+        if self.managing().is_none() {
+            self.management = None;
+        }
         let places = self.modules.iter_mut().map(|module| &mut module.place);
         let places = places.chain(self.management.iter_mut().map(|management| &mut management.place));
         let places = places.chain(self.engines.iter_mut().map(|engine| &mut engine.place));

@@ -222,6 +222,7 @@ fn a_management_guest_that_was_left_out_manages_nothing() {
     assert!(Shown(&config).to_string().contains("[management]\nguest = \"m\"\nallow = [\"view\"]\n"));
     config.guests.clear();
     assert_eq!(Shown(&config).to_string(), HEAD);
+    assert_eq!(parse("f", HEAD).config.written(), config.written());
 }
 
 #[test]
