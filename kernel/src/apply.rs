@@ -154,13 +154,12 @@ fn changes(module: &str, runs: &Config) -> Result<Vec<Change>, Text> {
     let hash_of =
         |name: &str| -> Option<Sha256> { modules.hashes().find(|(known, _)| *known == name).map(|(_, sha256)| sha256) };
     let machine = Machine { modules: &*names, hash_of, refusal: virt::refusal };
-    match config::difference(runs, module, text, machine) {
-        Ok((changes, _)) => Ok(changes),
-        Err(mistakes) => Err(sentence(fmt::from_fn(|f| {
+    config::difference(runs, module, text, machine).map_err(|mistakes| {
+        sentence(fmt::from_fn(|f| {
             mistakes.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
             f.write_str("nothing was changed")
-        }))),
-    }
+        }))
+    })
 }
 
 /// The changes as lines, and what becomes of them.

@@ -70,8 +70,7 @@ pub struct Machine<M, H, R> {
 }
 
 /// Reads `text`, the contents of `file`, checks it as the boot checks its file, and returns what it changes of the configuration
-/// that runs: the changes in the order in which they are to be carried out, and the configuration that runs afterwards. `runs`
-/// has no places ([`Config::written`]).
+/// that runs, in the order in which it is to be carried out. `runs` has no places ([`Config::written`]).
 ///
 /// What the boot checks of memory, disks, compressed modules and cores is not checked again, because it cannot change.
 ///
@@ -82,7 +81,7 @@ pub fn difference(
     file: &str,
     text: &[u8],
     machine: Machine<&[&str], impl Fn(&str) -> Option<Sha256>, impl Fn(Completion) -> Option<String>>,
-) -> Result<(Vec<Change>, Config), Vec<Mistake>> {
+) -> Result<Vec<Change>, Vec<Mistake>> {
     if text.len() > MAX_APPLIED {
         let place = Place { line: 1, column: 1, value: format!("{} bytes", text.len()) };
         let message = format!("the file is too large: expected at most {MAX_APPLIED} bytes");
@@ -105,8 +104,7 @@ pub fn difference(
         let (changes, more) = guests(runs, &wanted, &places, file);
         mistakes.extend(more);
         if mistakes.is_empty() {
-            let after = after(runs, &changes);
-            return Ok((changes, after));
+            return Ok(changes);
         }
     }
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
@@ -122,8 +120,9 @@ pub fn way_back(runs: &Config, before: &Config) -> Vec<Change> {
     guests(runs, before, &places, "").0
 }
 
-/// The configuration that runs after the changes. Its guests keep their order, which is that of their places.
-fn after(runs: &Config, changes: &[Change]) -> Config {
+/// The configuration that runs after changes of `runs`. Its guests keep their order, which is that of their places.
+#[must_use]
+pub fn after(runs: &Config, changes: &[Change]) -> Config {
     let mut after = runs.clone();
     for guest in &mut after.guests {
         if let Some(change) = changes.iter().find(|change| change.guest.name == guest.name) {

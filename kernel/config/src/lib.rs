@@ -58,7 +58,7 @@ pub use completion::best as best_completion;
 pub use config::{Config, Control, Engine, Scheduling, Smt};
 pub use control::Level;
 pub use default::default_config;
-pub use difference::{Change, ChangeKind, Machine, difference, needs_restart, way_back};
+pub use difference::{Change, ChangeKind, Machine, after, difference, needs_restart, way_back};
 pub use disk::{Block, Cache, Disk, Partition, Unpacked};
 pub use disk_check::check_disks;
 pub use disk_name::{ControllerKind, ControllerName, DiskName, FoundController, FoundNamespace, disk_line};

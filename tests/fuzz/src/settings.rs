@@ -546,7 +546,9 @@ fn check_difference(runs: &Config, file: &[u8], modules: &[&str], refusal: impl 
     let shown = config::Shown(&runs).to_string();
     let apply = |runs: &Config, text: &[u8]| {
         let hash_of = |name: &str| modules.contains(&name).then_some(Sha256([0; 32]));
-        config::difference(runs, "f", text, Machine { modules, hash_of, refusal: &refusal })
+        let changes = config::difference(runs, "f", text, Machine { modules, hash_of, refusal: &refusal })?;
+        let after = config::after(runs, &changes);
+        Ok::<_, Vec<Mistake>>((changes, after))
     };
     let fixed =
         |guest: &Guest| (guest.memory, guest.vcpus, guest.cores.clone(), guest.completion, guest.devices.clone());

@@ -31,7 +31,9 @@ fn booted(text: &str) -> Config {
 
 fn applied(runs: &Config, text: &str) -> Result<(Vec<Change>, Config), Vec<Mistake>> {
     let hash_of = |name: &str| MODULES.contains(&name).then_some(Sha256([0; 32]));
-    difference(runs, "f", text.as_bytes(), Machine { modules: &MODULES, hash_of, refusal })
+    let changes = difference(runs, "f", text.as_bytes(), Machine { modules: &MODULES, hash_of, refusal })?;
+    let after = after(runs, &changes);
+    Ok((changes, after))
 }
 
 /// The changes as lines.

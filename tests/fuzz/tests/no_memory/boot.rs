@@ -97,7 +97,8 @@ fn apply(runs: &Config, text: &str) {
     let ((), bytes) = needed(|| {
         let machine = Available { modules: &["vmlinuz", "initrd"][..], hash_of: |_: &str| None, refusal: |_| None };
         match config::difference(runs, "f", text.as_bytes(), machine) {
-            Ok((changes, after)) => {
+            Ok(changes) => {
+                let after = config::after(runs, &changes);
                 // Both are kept for the way back.
                 let before = runs.clone();
                 drop((config::way_back(&after, &before), changes, after, before));
