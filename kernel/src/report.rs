@@ -80,14 +80,7 @@ pub fn send_boot(virtualization: Option<Virtualization>, memory: u64) {
 }
 
 fn print(entry: &ReportEntry) {
-    let label = match entry.kind {
-        ReportKind::Found => "found",
-        ReportKind::RequiredMissing => "MISSING",
-        ReportKind::Fallback => "fallback",
-        ReportKind::Warning => "warning",
-        ReportKind::Decision => "decided",
-    };
-    console::print(format_args!("  {label:>8}: {}\n", entry.text));
+    console::print(format_args!("{entry}\n"));
 }
 
 fn send(entry: &ReportEntry) {

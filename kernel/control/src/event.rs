@@ -2,7 +2,7 @@
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
@@ -243,6 +243,27 @@ pub enum ReportKind {
     Decision,
 }
 
+impl ReportKind {
+    /// The word before the sentence on a console.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Found => "found",
+            Self::RequiredMissing => "MISSING",
+            Self::Fallback => "fallback",
+            Self::Warning => "warning",
+            Self::Decision => "decided",
+        }
+    }
+}
+
+impl fmt::Display for ReportEntry {
+    /// As a line of a console, without its end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {:>8}: {}", self.kind.label(), self.text)
+    }
+}
+
 /// A guest in the answer to `list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestSummary {
@@ -410,6 +431,13 @@ mod tests {
     use crate::{
         Block, Console, ConsolePort, Count, Engine, Entropy, ExitCount, Guest, Hypervisor, Port, VcpuCounters,
     };
+
+    #[test]
+    fn a_sentence_of_the_report_stands_behind_its_label() {
+        let entry = ReportEntry { kind: ReportKind::RequiredMissing, text: "no VT-x".into() };
+        assert_eq!(entry.to_string(), "   MISSING: no VT-x");
+        assert_eq!(ReportEntry { kind: ReportKind::Fallback, ..entry }.to_string(), "  fallback: no VT-x");
+    }
 
     fn round_trip(event: &Event) -> String {
         let line = event.to_line().unwrap();

@@ -1,7 +1,8 @@
 //! `sidecore-doctor` on a Linux that runs on the same machine: it has to say what sidecore's own report has said.
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use control::{ReportEntry, ReportKind};
+use serde_json::{Value, json};
 use std::thread;
 use std::time::Instant;
 
@@ -17,8 +18,6 @@ const BEGIN: &str = "what this machine has:";
 const ENDS: [&str; 2] = ["what it is used for:", "something required is missing"];
 /// Parts of the lines that only the hypervisor can say: a rate that it measures, what it found switched on, its boot modules.
 const OWN: [&str; 3] = ["TSC at ", "bus mastering and MSI are off", "boot module "];
-/// Label of a line on what is required and missing.
-const MISSING: &str = "MISSING";
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -46,7 +45,8 @@ fn compare(context: &mut Context<'_>, name: &str, cpus: u32, lacks: Option<Featu
     let lines = judged["said"]["lines"].as_array().context("no lines")?;
     let said: Vec<String> = lines.iter().filter(|line| line["in_report"] == true).map(shown).collect::<Result<_>>()?;
     let figures = &mut context.figures;
-    let missing = report.iter().filter(|line| line.trim_start().starts_with(MISSING)).count();
+    let missing =
+        report.iter().filter(|line| line.trim_start().starts_with(ReportKind::RequiredMissing.label())).count();
     figures.exactly(
         &format!("{name}: lines on what is required and missing"),
         missing,
@@ -88,11 +88,8 @@ fn report(session: &Session) -> Result<Vec<String>> {
 
 /// A line of the doctor's as sidecore's console shows it.
 fn shown(line: &Value) -> Result<String> {
-    let (kind, text) = line["kind"].as_str().zip(line["text"].as_str()).with_context(|| format!("no line: {line}"))?;
-    let label = match kind {
-        "required-missing" => MISSING,
-        "decision" => "decided",
-        other => other,
-    };
-    Ok(format!("  {label:>8}: {text}"))
+    let entry = json!({ "kind": line["kind"], "text": line["text"] });
+    let entry: ReportEntry =
+        serde_json::from_value(entry).with_context(|| format!("no sentence of a report: {line}"))?;
+    Ok(entry.to_string())
 }

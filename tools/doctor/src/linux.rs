@@ -5,8 +5,6 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// `O_NONBLOCK` of x86's Linux.
-const NONBLOCK: i32 = 0o4000;
 /// The EFI variable that says whether Secure Boot is on (UEFI 3.3). Linux puts four bytes of attributes before the value.
 const SECURE_BOOT: &str = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
@@ -197,7 +195,7 @@ impl Linux {
         const PATH: &str = "dev/kmsg";
         let mut log = OpenOptions::new()
             .read(true)
-            .custom_flags(NONBLOCK)
+            .custom_flags(libc::O_NONBLOCK)
             .open(self.path(PATH))
             .map_err(|e| self.explain(PATH, &e))?;
         // One record for each read (Linux, Documentation/ABI/testing/dev-kmsg).

@@ -18,54 +18,35 @@ const COM2: u16 = 0x2f8;
 const NETWORK: u32 = 0x02;
 const NVME: u32 = 0x01_0802;
 
-/// What a line says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// As in the hypervisor's report.
-    Report(ReportKind),
-    /// It could not be read.
-    Unknown,
-}
-
-impl Kind {
-    /// Its name for programs. Those of the report's kinds are as in the hypervisor's events.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Report(ReportKind::Found) => "found",
-            Self::Report(ReportKind::RequiredMissing) => "required-missing",
-            Self::Report(ReportKind::Fallback) => "fallback",
-            Self::Report(ReportKind::Warning) => "warning",
-            Self::Report(ReportKind::Decision) => "decision",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Its name for people, as on the hypervisor's console.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Report(ReportKind::RequiredMissing) => "MISSING",
-            Self::Report(ReportKind::Decision) => "decided",
-            other => other.name(),
-        }
-    }
-}
-
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What it says.
-    pub kind: Kind,
-    /// The sentence.
-    pub text: String,
-    /// The hypervisor will say the same. Of an `Unknown`: it would say something there.
+    /// The sentence; or what could not be read, and why.
+    pub said: Result<ReportEntry, String>,
+    /// The hypervisor will say the same. Of what could not be read: it would say something there.
     pub in_report: bool,
 }
 
+impl Line {
+    /// The kind for programs, as in the hypervisor's events.
+    fn kind(&self) -> Value {
+        self.said.as_ref().map_or_else(|_| json!("unknown"), |entry| json!(entry.kind))
+    }
+
+    /// The sentence.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.said.as_ref().map_or_else(|unknown| unknown.as_str(), |entry| &entry.text)
+    }
+}
+
 impl fmt::Display for Line {
+    /// As on the hypervisor's console.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "  {:>8}: {}", self.kind.label(), self.text)
+        match &self.said {
+            Ok(entry) => entry.fmt(f),
+            Err(unknown) => write!(f, "   unknown: {unknown}"),
+        }
     }
 }
 
@@ -84,10 +65,10 @@ impl Verdict {
     /// Judges lines.
     #[must_use]
     pub fn of(lines: &[Line]) -> Self {
-        let any = |kind| lines.iter().any(|line| line.kind == kind);
-        if any(Kind::Report(ReportKind::RequiredMissing)) {
+        let is_missing = |line: &Line| line.said.as_ref().is_ok_and(|entry| entry.kind == ReportKind::RequiredMissing);
+        if lines.iter().any(is_missing) {
             Self::Missing
-        } else if any(Kind::Unknown) {
+        } else if lines.iter().any(|line| line.said.is_err()) {
             Self::Unknown
         } else {
             Self::Runs
@@ -128,7 +109,7 @@ impl Verdict {
 /// The lines as one object.
 #[must_use]
 pub fn to_json(lines: &[Line]) -> Value {
-    let line = |line: &Line| json!({ "kind": line.kind.name(), "text": line.text, "in_report": line.in_report });
+    let line = |line: &Line| json!({ "kind": line.kind(), "text": line.text(), "in_report": line.in_report });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "verdict": Verdict::of(lines).name(),
@@ -181,19 +162,13 @@ struct Said {
 }
 
 impl Said {
-    fn add(&mut self, entries: impl IntoIterator<Item = ReportEntry>, in_report: bool) {
-        let line =
-            |entry: ReportEntry| Line { kind: Kind::Report(entry.kind), text: entry.text.into_owned(), in_report };
-        self.lines.extend(entries.into_iter().map(line));
-    }
-
     /// Sentences that the hypervisor will say too.
     fn report(&mut self, entries: impl IntoIterator<Item = ReportEntry>) {
-        self.add(entries, true);
+        self.lines.extend(entries.into_iter().map(|entry| Line { said: Ok(entry), in_report: true }));
     }
 
     fn unknown(&mut self, what: &str, why: &str, in_report: bool) {
-        self.lines.push(Line { kind: Kind::Unknown, text: format!("{what}: {why}"), in_report });
+        self.lines.push(Line { said: Err(format!("{what}: {why}")), in_report });
     }
 
     /// Sentences of something that may not be readable.
@@ -221,7 +196,7 @@ impl Said {
 
     /// A sentence that the hypervisor does not say.
     fn own(&mut self, kind: ReportKind, text: String) {
-        self.add([ReportEntry { kind, text: text.into() }], false);
+        self.lines.push(Line { said: Ok(ReportEntry { kind, text: text.into() }), in_report: false });
     }
 
     /// What only Linux shows: the firmware, who drives the NICs, its microcode.
@@ -319,10 +294,10 @@ mod tests {
             "virtualization",
         ] {
             let line =
-                lines.iter().find(|line| line.text.contains(what)).unwrap_or_else(|| panic!("{what}: {lines:#?}"));
-            assert_eq!((line.kind, line.in_report), (Kind::Unknown, true), "{what}");
+                lines.iter().find(|line| line.text().contains(what)).unwrap_or_else(|| panic!("{what}: {lines:#?}"));
+            assert_eq!((line.kind(), line.in_report), (json!("unknown"), true), "{what}");
         }
-        assert!(!lines.iter().any(|line| line.text.contains("SVM with nested paging")));
+        assert!(!lines.iter().any(|line| line.text().contains("SVM with nested paging")));
     }
 
     #[test]
@@ -360,7 +335,7 @@ mod tests {
         let lines = look(&Linux::new(folder.path()), amd);
         let has = |kind, text: &str| {
             assert!(
-                lines.iter().any(|line| line.kind == Kind::Report(kind) && line.text.contains(text)),
+                lines.iter().any(|line| line.kind() == json!(kind) && line.text().contains(text)),
                 "{text}: {lines:#?}"
             );
         };
@@ -373,17 +348,17 @@ mod tests {
         has(ReportKind::Decision, "completions are by eli");
         has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`");
         has(ReportKind::Fallback, "no driver for the network device at 00:04.0");
-        assert!(!lines.iter().any(|line| line.text.contains("COM2")), "it is there");
+        assert!(!lines.iter().any(|line| line.text().contains("COM2")), "it is there");
         assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
         assert_eq!(to_json(&lines)["verdict"], "runs");
     }
 
     #[test]
     fn something_missing_weighs_more_than_something_unknown() {
-        let line = |kind| Line { kind, text: String::new(), in_report: true };
-        let missing = line(Kind::Report(ReportKind::RequiredMissing));
-        assert_eq!(Verdict::of(&[line(Kind::Unknown), missing.clone()]), Verdict::Missing);
-        assert_eq!(Verdict::of(&[line(Kind::Report(ReportKind::Warning))]), Verdict::Runs);
+        let line = |kind| Line { said: Ok(ReportEntry { kind, text: "".into() }), in_report: true };
+        let unknown = Line { said: Err(String::new()), in_report: true };
+        assert_eq!(Verdict::of(&[unknown, line(ReportKind::RequiredMissing)]), Verdict::Missing);
+        assert_eq!(Verdict::of(&[line(ReportKind::Warning)]), Verdict::Runs);
         assert_eq!([Verdict::Runs, Verdict::Missing, Verdict::Unknown].map(Verdict::code), [0, 1, 3]);
     }
 }
