@@ -76,7 +76,7 @@ fn a_kernel_s_addresses_come_back_and_have_the_documented_layout() {
     let mut buffer = [0; BLOCK_BYTES + KERNEL_BYTES];
     let block = kernel.write(&mut buffer).unwrap().to_vec();
     assert_eq!(blocks(&block).collect::<Vec<_>>(), [Ok(Block::Kernel(kernel))]);
-    assert_eq!(block[4..12], [3, 0, 0, 0, 40, 0, 0, 0]);
+    assert_eq!(block[4..12], [4, 0, 0, 0, 40, 0, 0, 0]);
     assert_eq!(block[16..32], [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(block[32..], [4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 6, 0, 0, 0, 0, 0, 0]);
     assert_eq!(kernel.write(&mut [0; BLOCK_BYTES + KERNEL_BYTES - 1]), Err(Full));
