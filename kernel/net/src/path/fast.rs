@@ -328,7 +328,12 @@ impl Bridge {
             return Some(discard(tx, &look, dropped, bytes, tx_counters, cause, flow));
         }
         if self.max_frame(to) < max {
-            offered = no_longer_than(self.max_frame(to), transfers.get(..offered)?, &tails);
+            let fit = no_longer_than(self.max_frame(to), transfers.get(..offered)?, &tails);
+            // The slow path drops the first frame, without a look at the receiver's queue.
+            if fit == 0 {
+                return none_served(offered);
+            }
+            offered = fit;
             bytes = bytes_of(transfers.get(..offered)?, &tails);
         }
         let copier = receiver.memory().copier();

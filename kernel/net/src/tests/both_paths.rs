@@ -436,6 +436,22 @@ fn what_was_completed_before_a_fault_is_shown_whichever_way_it_went() {
     }
 }
 
+#[test]
+fn a_frame_too_long_for_its_receiver_does_not_have_the_receive_queue_looked_at() {
+    let send = |len| Step::Send { from: 1, to: To::Guest(0), count: 1, len, what: What::UNKNOWN, cuts: vec![] };
+    // The receiver's address is learned. Then its driver offers one buffer more than its ring holds, and one that is not writable:
+    // which of the two is found shows when its index was read first.
+    let script = [
+        Step::Send { from: 0, to: To::Guest(0), count: 1, len: 60, what: What::UNKNOWN, cuts: vec![] },
+        send(1519),
+        Step::Post { guest: 0, count: 8, pieces: vec![1526] },
+        Step::Turn,
+        Step::Descriptor { guest: 0, tx: false, index: 0, gpa: BUFFERS, len: 20, flags: 0, offer: true },
+        send(60),
+    ];
+    alike(&script, &[ALL; GUESTS], &[const { None }; GUESTS], 8).unwrap();
+}
+
 proptest! {
     #![proptest_config(crate::tests::support::cases(160))]
 
