@@ -235,6 +235,20 @@ struct Look {
     left: u32,
 }
 
+impl Look {
+    /// Counts a traced entry. Returns whether it is time to look.
+    #[inline(always)]
+    fn is_due(&mut self) -> bool {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                false
+            }
+            None => true,
+        }
+    }
+}
+
 impl Life<'_> {
     /// Does what the trace wants before an entry. Apart from the loop, which has more registers to save otherwise, also while the
     /// trace is off. What is rare or longer is apart from this one, for the same reason.
@@ -244,20 +258,16 @@ impl Life<'_> {
             return self.recorded_entry(vcpu, look);
         }
         // Exits are on: one of the two is.
-        match look.left.checked_sub(1) {
-            Some(left) => look.left = left,
-            None => self.look(vcpu, look),
+        if look.is_due() {
+            self.look(vcpu, look);
         }
     }
 
     /// Writes the record of an entry, and looks where the guest's kernel is if it is time.
     #[inline(never)]
     fn recorded_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
-        if trace::on(Classes::EXITS) {
-            match look.left.checked_sub(1) {
-                Some(left) => look.left = left,
-                None => self.look(vcpu, look),
-            }
+        if trace::on(Classes::EXITS) && look.is_due() {
+            self.look(vcpu, look);
         }
         self.trace.entry(self.job.index);
     }

@@ -10,7 +10,7 @@ mod published;
 use loom::{sync::Arc, thread};
 use published::Published;
 
-use crate::ring_model::atomics::{self, Ordering, WITHOUT};
+use crate::ring_model::{atomics, fences_are_needed};
 
 /// Writes twice on another thread, while this one reads.
 fn model() {
@@ -37,19 +37,4 @@ fn words_are_of_one_write() {
     model();
 }
 
-fn without(order: Ordering) {
-    WITHOUT.set(Some(order));
-    model();
-}
-
-#[test]
-#[should_panic = "torn"]
-fn a_writer_without_its_fence_is_found() {
-    without(Ordering::Release);
-}
-
-#[test]
-#[should_panic = "torn"]
-fn a_reader_without_its_fence_is_found() {
-    without(Ordering::Acquire);
-}
+fences_are_needed!(model());

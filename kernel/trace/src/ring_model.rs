@@ -12,7 +12,6 @@ pub mod atomics;
 #[path = "ring.rs"]
 mod ring;
 
-use atomics::{Ordering, WITHOUT};
 use loom::{sync::Arc, thread};
 use ring::{Cursor, Ring, Slot, WhenFull};
 
@@ -138,19 +137,27 @@ fn a_reader_that_allows_a_record_too_many_is_found() {
     model(3, 2, WhenFull::Overwrite, |ring, _| reads_once(ring, |ring, number| ring.written() - number <= 2));
 }
 
-fn without(order: Ordering) {
-    WITHOUT.set(Some(order));
-    model(3, 2, WhenFull::Overwrite, reads);
-}
+/// The tests that a model finds what is missing if a fence is left out.
+macro_rules! fences_are_needed {
+    ($model:expr) => {
+        fn without(order: $crate::ring_model::atomics::Ordering) {
+            $crate::ring_model::atomics::WITHOUT.set(Some(order));
+            $model;
+        }
 
-#[test]
-#[should_panic = "torn"]
-fn a_writer_without_its_fence_is_found() {
-    without(Ordering::Release);
-}
+        #[test]
+        #[should_panic = "torn"]
+        fn a_writer_without_its_fence_is_found() {
+            without($crate::ring_model::atomics::Ordering::Release);
+        }
 
-#[test]
-#[should_panic = "torn"]
-fn a_reader_without_its_fence_is_found() {
-    without(Ordering::Acquire);
+        #[test]
+        #[should_panic = "torn"]
+        fn a_reader_without_its_fence_is_found() {
+            without($crate::ring_model::atomics::Ordering::Acquire);
+        }
+    };
 }
+pub(crate) use fences_are_needed;
+
+fences_are_needed!(model(3, 2, WhenFull::Overwrite, reads));

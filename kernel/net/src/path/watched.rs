@@ -8,7 +8,7 @@ use virtio::counters::Counter;
 use crate::batch::HEADER;
 use crate::bridge::Bridge;
 use crate::current::{Current, NO_PORT};
-use crate::watch::{Batch, Seen, Step, Watch};
+use crate::watch::{Batch, FrameWatcher, Seen, Step, Watch};
 
 impl Bridge {
     /// Returns whether somebody wants to see each frame.
@@ -17,17 +17,20 @@ impl Bridge {
         self.watch.is_some_and(|watch| watch.on.has(Watch::FRAMES))
     }
 
+    /// Who watches, if somebody wants to see a class.
+    fn watcher_of(&self, class: Classes) -> Option<&'static dyn FrameWatcher> {
+        self.watch.filter(|watch| watch.on.has(class)).map(|watch| watch.watcher)
+    }
+
     /// Returns whether somebody wants to see a class.
     pub(crate) fn wants(&self, class: Classes) -> bool {
-        self.watch.is_some_and(|watch| watch.on.has(class))
+        self.watcher_of(class).is_some()
     }
 
     /// Shows a frame to whoever captures.
     fn show(&self, seen: &Seen<'_>) {
-        if let Some(watch) = self.watch
-            && watch.on.has(Classes::CAPTURES)
-        {
-            watch.watcher.seen(seen);
+        if let Some(watcher) = self.watcher_of(Classes::CAPTURES) {
+            watcher.seen(seen);
         }
     }
 
@@ -35,19 +38,15 @@ impl Bridge {
     #[cold]
     #[inline(never)]
     pub(crate) fn show_step(&self, step: Step, port: usize, len: u32) {
-        if let Some(watch) = self.watch
-            && watch.on.has(Classes::FRAMES)
-        {
-            watch.watcher.step(step, port, len);
+        if let Some(watcher) = self.watcher_of(Classes::FRAMES) {
+            watcher.step(step, port, len);
         }
     }
 
     /// Shows a batch of frames to whoever follows frames.
     pub(crate) fn show_steps(&self, batch: &Batch<'_>) {
-        if let Some(watch) = self.watch
-            && watch.on.has(Classes::FRAMES)
-        {
-            watch.watcher.batch(batch);
+        if let Some(watcher) = self.watcher_of(Classes::FRAMES) {
+            watcher.batch(batch);
         }
     }
 
