@@ -4,9 +4,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::mac::derived_mac;
 use crate::{
-    Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Offloads, Places, Requests,
-    Restart, Rules, Share, SplitLock, Topology,
+    Completion, Config, DEFAULT_MTU, Guest, GuestDevice, Identity, Net, NotifyBar, Offloads, Places, Requests, Restart,
+    Rules, Share, SplitLock, Topology,
 };
 
 /// Memory of a guest of the default configuration in bytes.
@@ -32,7 +33,7 @@ pub fn default_config(topology: &Topology, modules: &[&str]) -> (Config, String)
 }
 
 fn guest(name: String) -> Guest {
-    let (mac, identity, rules) = (Mac::derived(&name, 0), Identity::default(), Rules::default());
+    let (mac, identity, rules) = (derived_mac(&name, 0), Identity::default(), Rules::default());
     let offloads = Offloads::default();
     let net = Net { mac, uplink: None, mtu: DEFAULT_MTU, queues: 1, offloads, packed: false, identity, rules };
     let devices = [GuestDevice::Net(net)].into();

@@ -13,7 +13,7 @@ use crate::config::{Config, Control, Engine, Scheduling, Smt};
 use crate::disk::{Block, Cache, Disk};
 use crate::guest::{Completion, Console, Guest, GuestDevice, Net, NotifyBar, Offloads, Requests, Restart, SplitLock};
 use crate::limits::{DEFAULT_MTU, DEFAULT_OVERLAY};
-use crate::mac::Mac;
+use crate::mac::{Mac, derived_mac};
 use crate::management::is_reserved_port;
 use crate::rules::{DEFAULT_STORM, Rules, Vlan};
 use crate::share::Share;
@@ -360,7 +360,7 @@ fn show_guest(f: &mut Formatter<'_>, config: &Config, guest: &Guest) -> fmt::Res
     for device in &guest.devices {
         match device {
             GuestDevice::Net(net) => {
-                let derived = nets.next().map(|index| Mac::derived(&guest.name, index));
+                let derived = nets.next().map(|index| derived_mac(&guest.name, index));
                 show_net(f, config, net, derived)?;
             }
             GuestDevice::Block(block) => show_block(f, block, blocks.next().unwrap_or_default())?,

@@ -27,6 +27,7 @@ use trace::capture::{LEAST_BYTES, MOST_BYTES, Way};
 
 use crate::Text;
 use crate::argument::{Argument, Kind};
+use crate::mac::Mac;
 use crate::no_memory::sentence;
 use crate::shown::Shortened;
 use crate::unknown::unknown;
@@ -89,16 +90,8 @@ fn number<N: FromStr + PartialOrd + fmt::Display>(word: &str, value: &str, least
 }
 
 fn mac(value: &str) -> Result<[u8; 6], Text> {
-    let mut mac = [0; 6];
-    let mut pairs = value.split(':');
-    let is_read = mac.iter_mut().all(|byte| {
-        let pair = pairs.next().filter(|pair| pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).map(|read| *byte = read).is_some()
-    });
-    if is_read && pairs.next().is_none() {
-        return Ok(mac);
-    }
-    Err(sentence(format_args!("`mac={}`: expected an address such as 52:54:00:00:00:01", Shortened(value))))
+    let read = Mac::parse_any(value).map(|mac| mac.0);
+    read.map_err(|why| sentence(format_args!("`mac={}`: {why}", Shortened(value))))
 }
 
 fn ether_type(value: &str) -> Result<u16, Text> {
@@ -119,8 +112,8 @@ impl fmt::Display for Wanted {
             Some(Way::Out) => "out,",
             None => "",
         })?;
-        if let Some([a, b, c, d, e, g]) = filter.mac {
-            write!(f, "mac={a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x},")?;
+        if let Some(mac) = filter.mac {
+            write!(f, "mac={},", Mac(mac))?;
         }
         if let Some(ether_type) = filter.ether_type {
             match TYPES.iter().find(|(_, known)| *known == ether_type) {
@@ -188,9 +181,9 @@ mod tests {
         assert_eq!(error("vlan=+5"), "`vlan=+5`: expected a number from 1 to 4094");
         assert_eq!(error("bytes=129"), "`bytes=129`: expected a number from 64 to 128");
         assert_eq!(error("1/0"), "`1/0`: expected a number from 1 to 1024");
-        assert!(error("mac=52:54:00:00:00").contains("expected an address"));
-        assert!(error("mac=52:54:00:00:00:01:02").contains("expected an address"));
-        assert!(error("mac=+2:54:00:00:00:01").contains("expected an address"));
+        assert!(error("mac=52:54:00:00:00").contains("six pairs"));
+        assert!(error("mac=52:54:00:00:00:01:02").contains("six pairs"));
+        assert!(error("mac=+2:54:00:00:00:01").contains("six pairs"));
         for wrong in ["ethertype=ip", "ethertype=0x", "ethertype=0x+1", "ethertype=0x10000"] {
             assert!(error(wrong).contains("expected arp"), "{wrong}");
         }

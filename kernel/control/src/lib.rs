@@ -28,6 +28,7 @@ mod guest_state;
 mod json;
 pub mod latency;
 mod line;
+mod mac;
 mod modules;
 mod name;
 mod nearest;
@@ -75,6 +76,7 @@ pub use event::{
 pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
+pub use mac::Mac;
 pub use modules::show_modules;
 pub use name::is_name;
 pub use nearest::{MAX_WORD, nearest};

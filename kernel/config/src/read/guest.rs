@@ -19,7 +19,7 @@ use crate::limits::{
     DEFAULT_MTU, MAX_CMDLINE, MAX_CONSOLE_PORTS, MAX_CONSOLES, MAX_DEVICES, MAX_ENTROPIES, MAX_MEMORY, MAX_MTU,
     MAX_NETS, MAX_PAIRS, MAX_VCPUS, MEMORY_UNIT, MIN_MEMORY, MIN_MTU, WEIGHTS,
 };
-use crate::mac::Mac;
+use crate::mac::{Mac, derived_mac};
 use crate::management::is_reserved_port;
 use crate::mistake::{Mistake, Place, Source};
 use crate::section::Section;
@@ -363,7 +363,7 @@ fn read_nets(
         };
         let identity = rules::read_identity(&mut net, owner);
         let rules = rules::read(&mut net, stages);
-        match given.map_or(Ok(Mac::derived(name, index)), |(text, _)| Mac::parse(text)) {
+        match given.map_or(Ok(derived_mac(name, index)), |(text, _)| Mac::parse(text)) {
             Ok(mac) => {
                 if let Some(other) = owner(mac) {
                     net.complain_at(

@@ -9,12 +9,13 @@ use core::net::IpAddr;
 use ::trace::Classes;
 
 use super::*;
+use crate::mac::{Mac, derived_mac};
 use crate::share::Share;
 use crate::stage::Action;
 use crate::trace::Trace;
 use crate::{
-    Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Mac, Net, NotifyBar, Requests,
-    Restart, Rules, Scheduling, SplitLock, Topology, Vlan, check_memory, check_modules, default_config, plan,
+    Block, Cache, Completion, DEFAULT_OVERLAY, Disk, Guest, GuestDevice, Identity, Net, NotifyBar, Requests, Restart,
+    Rules, Scheduling, SplitLock, Topology, Vlan, check_memory, check_modules, default_config, plan,
 };
 
 const GOOD: &str = include_str!("../../examples/two-guests.toml");
@@ -61,7 +62,7 @@ fn what_may_be_left_out_has_a_default() {
     assert_eq!((*vcpus, initrd, cmdline.as_str(), cores, devices.len()), (1, &None, "", &None, 0));
     assert_eq!(parse("f", "").config, Config { file: "f".into(), ..Config::default() });
     let config = parse("f", format!("{MINIMAL}[[guest.net]]\n[[guest.net]]\n")).config;
-    assert_eq!(nth_net(&config.guests[0], 1).mac, Mac::derived("a", 1));
+    assert_eq!(nth_net(&config.guests[0], 1).mac, derived_mac("a", 1));
 }
 
 #[test]
