@@ -22,7 +22,8 @@ use crate::flushes::{Before, Flushes, Record};
 use crate::header;
 use crate::in_flight::{Entry, InFlight, MAX_IN_FLIGHT, Removed};
 use crate::outcome::{self, IOERR, OK, UNSUPP};
-use crate::storage::{Geometry, Operation, Status, Storage, Submitted, Tag, Target, Visitor};
+use crate::storage::{Geometry, Operation, SECTOR, Status, Storage, Submitted, Tag, Target, Visitor};
+use crate::watch::{self, DiskWatcher, Seen, Step, Watch};
 
 /// Bytes of a serial number (virtio 1.3 5.2.6).
 pub const SERIAL_BYTES: usize = 20;
@@ -55,6 +56,7 @@ pub struct Block<S: Storage> {
     in_flight: InFlight,
     ended: ended::Room,
     segments: Box<Segments>,
+    watch: Option<Watch>,
     #[cfg(test)]
     pub(crate) paths: Paths,
 }
@@ -63,8 +65,6 @@ pub struct Block<S: Storage> {
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct Paths {
-    /// The fast path is not used.
-    pub general_only: bool,
     /// Requests that it has taken.
     pub fast: u64,
 }
@@ -87,6 +87,7 @@ impl<S: Storage> Block<S> {
             in_flight: InFlight::new(),
             ended: ended::room(),
             segments: Box::default(),
+            watch: None,
             #[cfg(test)]
             paths: Paths::default(),
         }
@@ -95,6 +96,11 @@ impl<S: Storage> Block<S> {
     /// Its storage, to configure it.
     pub const fn storage_mut(&mut self) -> &mut S {
         &mut self.storage
+    }
+
+    /// Sets who watches requests. While somebody does, all of them take the general path.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = Some(watch);
     }
 
     /// Takes the next request of a queue. Returns `None` if there is none, or the device has failed.
@@ -151,13 +157,22 @@ impl<S: Storage> Block<S> {
             None => Submitted::Busy,
         };
         let bytes = request.bytes(&state.geometry);
+        let watched = watch::of(self.watch).zip(vacancy.as_ref().map(|vacancy| vacancy.tag()));
+        if let Some((watcher, tag)) = watched
+            && submitted != Submitted::Busy
+        {
+            let sector = request.first.saturating_mul(u64::from(state.geometry.block_bytes) / SECTOR);
+            // The types of requests that were checked are below 256.
+            let step = Step::Submitted { kind: parts.kind as u8, sector };
+            watcher.request(&Seen { slot, queue, number: tag.0, step });
+        }
         let before = state.flushes.before();
         let entry = Entry { token, slot: slot as u8, operation: request.operation, bytes, status: parts.status };
         match submitted {
             Submitted::Done(status) => {
                 let counters = state.disk.counters;
                 note::<S>(&mut self.slots[..], slot, (entry.operation, before), status);
-                complete(device, counters, entry, status);
+                complete(device, counters, entry, status, watched);
             }
             Submitted::Pending => {
                 state.in_flight = state.in_flight.saturating_add(1);
@@ -185,8 +200,7 @@ impl<S: Storage> Block<S> {
         now: u64,
         all: &mut Served,
     ) -> Stopped {
-        #[cfg(test)]
-        if self.paths.general_only {
+        if watch::of(self.watch).is_some() {
             return Stopped::Unusual;
         }
         #[cfg(test)]
@@ -247,17 +261,22 @@ impl<S: Storage> Block<S> {
         if self.storage.take_size_change() {
             self.update_sizes(devices);
         }
+        let watcher = watch::of(self.watch);
         let Self { storage, slots, in_flight, ended, .. } = self;
         let mut ended = Ended::new(ended);
         storage.poll(now, &mut |tag, status| ended.push(tag, status));
         let (mut completed, mut left) = (0_u32, ended.all());
         while let [first, others @ ..] = left {
-            let Done { taken, stale, .. } = complete_many(devices, &mut slots[..], in_flight, left);
+            let many = match watcher {
+                Some(_) => Done::default(),
+                None => complete_many(devices, &mut slots[..], in_flight, left),
+            };
+            let Done { taken, stale, .. } = many;
             completed = completed.wrapping_add(taken.wrapping_sub(stale).into());
             left = match left.get(usize::from(taken)..) {
                 Some(left) if taken != 0 => left,
                 _ => {
-                    let one = complete_one::<S>(devices, &mut slots[..], in_flight, *first);
+                    let one = complete_one::<S>(devices, &mut slots[..], in_flight, *first, watcher);
                     completed = completed.saturating_add(one);
                     others
                 }
@@ -362,6 +381,7 @@ fn complete_one<S: Storage>(
     slots: &mut [Option<Slot<S::Volume>>],
     in_flight: &mut InFlight,
     (tag, status): (Tag, Status),
+    watcher: Option<&dyn DiskWatcher>,
 ) -> u32 {
     let Some(Removed { slot, operation, before, entry }) = in_flight.remove(tag) else { return 0 };
     let slot = usize::from(slot);
@@ -369,7 +389,7 @@ fn complete_one<S: Storage>(
     let Some(state) = slots.get_mut(slot).and_then(Option::as_mut) else { return 0 };
     state.in_flight = state.in_flight.saturating_sub(1);
     let (Some(device), Some(entry)) = (devices.get_mut(slot), entry) else { return 0 };
-    complete(device, state.disk.counters, entry, status);
+    complete(device, state.disk.counters, entry, status, watcher.map(|watcher| (watcher, tag)));
     1
 }
 
@@ -411,13 +431,24 @@ fn answer(device: &mut Device, token: Token, at: u64, status: u8, used: u32) -> 
     device.complete(token, used)
 }
 
-/// Completes and counts a request of the storage.
+/// Completes and counts a request of the storage, and shows that to whoever watches, with the request's tag.
 #[inline(always)]
-fn complete(device: &mut Device, counters: &BlockCounters, entry: Entry, status: Status) {
-    let Entry { token, operation, bytes, status: at, .. } = entry;
+fn complete(
+    device: &mut Device,
+    counters: &BlockCounters,
+    entry: Entry,
+    status: Status,
+    watched: Option<(&dyn DiskWatcher, Tag)>,
+) {
+    let Entry { token, slot, operation, bytes, status: at } = entry;
+    let queue = token.queue();
     let (value, used) = outcome::answer(operation, bytes, status);
     if answer(device, token, at, value, used) {
         outcome::count(counters, operation, status, bytes);
+        if let Some((watcher, Tag(number))) = watched {
+            let step = Step::Completed { status: value, bytes };
+            watcher.request(&Seen { slot: slot.into(), queue, number, step });
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub mod storage;
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, reason = "a load for measurements")]
 pub mod testing;
 pub mod virtio_disk;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;

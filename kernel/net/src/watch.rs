@@ -1,9 +1,9 @@
 //! Who watches frames at the ports of guests: those that are dropped, and while somebody wants it, all of them.
 
 use engine::slots::MAX_SLOTS;
+use trace::Classes;
 use trace::capture::Way;
 use trace::frames::Destination;
-use trace::{Classes, Switch};
 
 /// A frame at a port.
 #[derive(Clone, Copy, Debug)]
@@ -64,16 +64,8 @@ pub struct Batch<'b> {
 
 const _: () = assert!(MAX_SLOTS <= u16::MAX as usize);
 
-/// A watcher, and what it wants to see.
-#[derive(Clone, Copy)]
-pub struct Watch {
-    /// The watcher.
-    pub watcher: &'static dyn FrameWatcher,
-    /// The classes that are on.
-    pub on: &'static Switch,
-}
+/// Whoever watches frames.
+pub type Watch = trace::Watch<dyn FrameWatcher>;
 
-impl Watch {
-    /// The classes for which each frame is shown.
-    pub const FRAMES: Classes = Classes::CAPTURES.union(Classes::FRAMES);
-}
+/// The classes for which each frame is shown.
+pub const EACH_FRAME: Classes = Classes::CAPTURES.union(Classes::FRAMES);

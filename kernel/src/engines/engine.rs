@@ -19,6 +19,7 @@ use crate::{
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use ::control::{NoMemory, Utilisation};
+use ::trace::Watch;
 use alloc::{boxed::Box, format, vec::Vec};
 use block::{backend::Block, pair::Pair as Storages, ram::Ram};
 use config::{MAX_GUESTS, Scheduling};
@@ -32,7 +33,7 @@ use engine::{
 use entropy::backend::Entropy;
 use lifecycle::Asks;
 use memory::{GuestMemory, copy::Copier};
-use net::{backend::Net, watch::Watch};
+use net::backend::Net;
 use spin::{Mutex, Once};
 use virtio::shared::Shared;
 use virtio_console::{backend::Console, bell::Bell};
@@ -139,7 +140,9 @@ impl Engine {
         }
         let rare = Pair::new(Entropy::new(random::source(), limits::entropy()), Console::new(&engine.console_bell));
         let storages = Storages::new(Ram::new(), setup.disks.into_storage());
-        let backends = Pair::new(net, Pair::new(Block::new(storages), rare));
+        let mut block = Block::new(storages);
+        block.watch(Watch { watcher: &engine.observer, on: &trace::ON });
+        let backends = Pair::new(net, Pair::new(block, rare));
         let delivery = TargetDelivery(&engine.targets);
         // The loop is large, and it is on the stack before it is on the heap. Only the boot core's stack has room for
         // it.

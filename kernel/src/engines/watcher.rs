@@ -9,6 +9,7 @@ use ::trace::{
     frames::{Destination, Fate, Port, write_batch},
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
 };
+use block::watch::DiskWatcher;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use engine::{
     observe::{Completion, Notification, Observer, Turn, Visit},
@@ -134,6 +135,20 @@ impl FrameWatcher for Watcher {
         };
         let stamps = (batch.at, crate::arch::time::tsc());
         write_batch(ring, self.port(batch.from), fate, stamps, batch.lengths);
+    }
+}
+
+impl DiskWatcher for Watcher {
+    fn request(&self, seen: &block::watch::Seen) {
+        let (kind, code, b) = match seen.step {
+            block::watch::Step::Submitted { kind, sector } => (Kind::DiskSubmitted, kind, sector),
+            block::watch::Step::Completed { status, bytes } => (Kind::DiskCompleted, status, bytes),
+        };
+        let mut record = self.of_slot(seen.slot, kind, crate::arch::time::tsc());
+        // A device has fewer than 256 queues.
+        (record.unit, record.code, record.b) = (seen.queue as u8, code, b);
+        record.a |= u64::from(seen.number);
+        self.write(record);
     }
 }
 

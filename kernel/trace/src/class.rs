@@ -67,6 +67,7 @@ impl Classes {
         .union(Self::LIFE)
         .union(Self::DROPS)
         .union(Self::FRAMES)
+        .union(Self::DISKS)
         .union(Self::HISTOGRAMS);
 
     /// The class of a kind.
@@ -126,6 +127,32 @@ impl Switch {
         self.0.store(classes.bits(), Ordering::Relaxed);
     }
 }
+
+/// Who watches, and what is to be watched. `W` is the trait of those who watch.
+#[derive(Debug)]
+pub struct Watch<W: ?Sized + 'static> {
+    /// The watcher.
+    pub watcher: &'static W,
+    /// The classes that are on.
+    pub on: &'static Switch,
+}
+
+impl<W: ?Sized> Watch<W> {
+    /// The watcher, if one of these classes is on.
+    #[must_use]
+    #[inline(always)]
+    pub fn of(&self, classes: Classes) -> Option<&'static W> {
+        self.on.has(classes).then_some(self.watcher)
+    }
+}
+
+impl<W: ?Sized> Clone for Watch<W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W: ?Sized> Copy for Watch<W> {}
 
 #[cfg(test)]
 mod tests {

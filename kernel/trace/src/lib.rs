@@ -40,5 +40,5 @@ pub mod saving;
 pub mod stream;
 
 pub use capture::Captured;
-pub use class::{Classes, Switch};
+pub use class::{Classes, Switch, Watch};
 pub use record::{Kind, Record};

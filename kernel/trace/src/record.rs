@@ -108,10 +108,13 @@ kinds! {
     FrameOut = 11, "frame-out";
     /// A frame was dropped at a port of a guest. `unit`: 0. `code`: the cause, by the header's table. `a`: as for `frame-in`.
     FrameDropped = 12, "frame-dropped";
-    /// A request was given to a disk. `unit`: the queue. `code`: what is asked. `a`: slot times 2^32, plus the request's
-    /// number. `b`: first sector.
+    /// A request was given to a disk. `unit`: the queue. `code`: its type, as the driver gave it (virtio 1.3 5.2.6): 0 a read, 1
+    /// a write, 4 a flush, 11 a discard, 13 write zeroes. `a`: the engine's slot of the device, times 2^32, plus a number that no
+    /// other request of the engine has until this one has ended. `b`: the first sector of 512 bytes.
     DiskSubmitted = 13, "disk-submitted";
-    /// A disk has completed a request. Fields as for `disk-submitted`; `code`: the status.
+    /// The driver was told of the end of a request. `unit` and `a`: as for `disk-submitted`. `code`: the status byte (virtio 1.3
+    /// 5.2.6): 0 done, 1 failed, 2 not supported. `b`: bytes of its data, or of the range that it names. A request that was
+    /// cancelled by a reset of its device has no such record.
     DiskCompleted = 14, "disk-completed";
     /// A device has moved to another engine. `a`: the slot it had. `b`: the slot it has.
     Moved = 15, "moved";

@@ -19,7 +19,7 @@ use trace::stream::{Block, Chunk, Header, Table, blocks};
 use trace::{Kind, Record};
 
 use crate::boot::{Boot, alone};
-use crate::counts::net;
+use crate::counts::{disk, net};
 use crate::guests::{Guest, address, server, with_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
@@ -31,7 +31,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
                  cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; each frame \
-                 has its steps; captured frames are the counters', and tshark reads as many pings as were sent; Perfetto's schema \
+                 and each request of a disk has its steps; captured frames are the counters', and tshark reads as many pings as were sent; Perfetto's schema \
                  decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
@@ -169,11 +169,11 @@ fn traced(read: &Read<'_>) -> Result<Exits> {
 
 fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     // The interrupts of a are injected; b owns its local APIC.
-    let a = Guest::new(1).peer(2).completion("inject").then("obey");
+    let a = Guest::new(1).peer(2).completion("inject").disk(1, "size = \"1M\"\nserial = \"small\"\n").then("obey");
     let guests = [a, Guest::new(2).peer(1).completion("eli").then("obey")];
     // The rings hold a whole boot, however late COM2 takes the records.
     let entry = "[trace]\nmemory = \"8M\"\non = [\"exits\", \"entries\", \"interrupts\", \"turns\", \"visits\", \"life\", \"drops\", \
-                 \"frames\", \"histograms\"]\n";
+                 \"frames\", \"disks\", \"histograms\"]\n";
     let mut setup = with_entries(server("trace", &guests), entry);
     setup.memory_mib += 4 * 9;
     setup.typed = true;
@@ -188,6 +188,7 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     let begun = session.counters()?;
     session.act("a", "ping:200", seconds(120))?;
+    session.act("a", "disk-fill:small", seconds(120))?;
     let pinged = net(&session.counters()?, "a")?;
     kill(&mut session, "b")?;
     // Nobody has b's address any more.
@@ -237,6 +238,7 @@ fn exact(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     figures.exactly("chunks in which the time goes back", back.sum::<u64>(), 0)?;
     rare(context, &read, &counters, &arrived.borrow().states)?;
     steps(context, &read, &counters)?;
+    disks(context, &read, &counters)?;
     captured(context, &mut session, [&before, &begun], &counters)?;
     perfetto(context, &bytes, &counters)?;
     histograms(context, &mut session, &read, &counters)?;
@@ -274,6 +276,42 @@ fn steps(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters) -> Res
         )?;
     }
     context.figures.at_least("frames given", read.records(Kind::FrameOut).count() as u64, 400)
+}
+
+/// Checks that each request of a's disk has a record when it was submitted and when it ended, and that they are as many as the
+/// disk's counters say.
+fn disks(context: &mut Context<'_>, read: &Read<'_>, counters: &Counters) -> Result<()> {
+    // The type of each request that has not ended.
+    let mut waiting = BTreeMap::new();
+    let (mut bytes, mut strange) = (0, 0_u64);
+    let mut ended = BTreeMap::<u8, u64>::new();
+    let steps = [Kind::DiskSubmitted as u8, Kind::DiskCompleted as u8];
+    let records = read.chunks.iter().flat_map(Chunk::records).filter(|record| steps.contains(&record.kind));
+    for record in records {
+        let request = (record.unit, record.a);
+        if record.kind == Kind::DiskSubmitted as u8 {
+            strange += u64::from(record.guest != 0 || waiting.insert(request, record.code).is_some());
+            continue;
+        }
+        let Some(kind) = waiting.remove(&request).filter(|_| record.code == 0) else {
+            strange += 1;
+            continue;
+        };
+        *ended.entry(kind).or_default() += 1;
+        // Reads and writes.
+        bytes += if kind <= 1 { record.b } else { 0 };
+    }
+    let disk = disk(counters, "a", "small")?;
+    let figures = &mut context.figures;
+    figures.exactly("requests of the disk out of order, of another guest or failed", strange, 0)?;
+    figures.exactly("requests of the disk without an end", waiting.len() as u64, 0)?;
+    for (kind, name) in [(0, "reads"), (1, "writes"), (4, "flushes")] {
+        let count = ended.get(&kind).copied().unwrap_or_default();
+        figures.exactly(&format!("{name} traced, less those counted"), count.abs_diff(disk.count(name)), 0)?;
+    }
+    let counted = disk.count("read_bytes") + disk.count("written_bytes");
+    figures.exactly("bytes of reads and writes traced, less those counted", bytes.abs_diff(counted), 0)?;
+    figures.at_least("bytes read and written", bytes, 2 << 20)
 }
 
 /// Has the captured frames sent, and checks them against the counters. tshark reads them too, exported as pcap-ng. The captures

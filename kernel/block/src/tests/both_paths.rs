@@ -1,5 +1,5 @@
 //! The fast path and the other path give every driver the same. Two guests with equal memory and equal disks do the same
-//! steps. The back-end of one of them has no fast path. In the end memory, disk, counters and interrupts are equal.
+//! steps. Somebody watches the requests of one of them, so they take no fast path. In the end memory, disk, counters and interrupts are equal.
 
 use proptest::prelude::*;
 use virtio::testing::TABLES;
@@ -8,14 +8,17 @@ use super::support::{
     Bench, FORMS, Guest, IN, IOERR, OK, OUT, SPLIT, Slow, base, header, in_two_regions, memory_disk, overlay_disk,
     with_disk,
 };
+use super::watched::{Shown, watch};
 use crate::backend::{Block, Disk};
 use crate::ram::{Ram, RamDisk};
 use crate::storage::{Geometry, Request, Status, Storage, Submitted, Tag};
+use crate::watch::Watch;
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
 use engine::requests::Requests;
 use engine::schedule::{Fine, GuestWeight, Limits, QUEUES};
 use engine::testing::Recorder;
+use trace::{Classes, Switch};
 use virtio::config::Features;
 use virtio::fault::Fault;
 use virtio::testing::MEMORY;
@@ -166,7 +169,7 @@ fn act<S: Look>(guest: &mut Guest, bench: &mut Bench<S>, step: &Step) {
 /// Carries out all steps in both worlds and compares them.
 fn compare<S: Look>(make: impl Fn() -> (Guest, Bench<S>), steps: &[Step]) -> Result<u64, TestCaseError> {
     let [mut fast, mut general] = [make(), make()];
-    general.1.engine.backend_mut().paths.general_only = true;
+    let shown = watch(&mut general.1, Box::leak(Box::default()));
     let worlds = [&mut fast, &mut general];
     for (guest, bench) in worlds {
         for step in steps {
@@ -190,6 +193,7 @@ fn compare<S: Look>(make: impl Fn() -> (Guest, Bench<S>), steps: &[Step]) -> Res
         let parts = [fast.0.bytes(at, PART), general.0.bytes(at, PART)];
         prop_assert!(parts[0] == parts[1], "memory from {at:#x} on differs");
     }
+    shown.check(general.0.counters);
     prop_assert_eq!(general.1.engine.backend().paths.fast, 0);
     Ok(fast.1.engine.backend().paths.fast)
 }
@@ -366,14 +370,18 @@ fn an_indirect_table_longer_than_the_queue_is_refused() {
 
 #[test]
 fn a_visit_ends_when_its_bytes_are_used_up() {
-    for general_only in [false, true] {
+    for watched in [false, true] {
         let disk = memory_disk(512 * 64);
         let mut guest = Guest::new(3, &disk.geometry(), 1, SPLIT);
         let (control, interrupts): (&Control<_>, &Recorder) = (Box::leak(Box::default()), Box::leak(Box::default()));
         let limits = Limits { requests: 256, bytes: 2048, quantum: 1 << 40, least: 16, stall: 1 << 40 };
         let mut engine =
             Box::new(Engine::new(control, Block::new(Ram::new()), Fine::<QUEUES>::new(limits), interrupts));
-        engine.backend_mut().paths.general_only = general_only;
+        if watched {
+            let on: &Switch = Box::leak(Box::default());
+            on.set(Classes::DISKS);
+            engine.backend_mut().watch(Watch { watcher: Box::leak(Box::<Shown>::default()), on });
+        }
         let attachment = Attachment {
             slot: 3,
             number: 3,

@@ -16,3 +16,4 @@ mod ram;
 mod shares;
 mod support;
 mod virtio_disk;
+mod watched;

@@ -1,4 +1,4 @@
-//! Shows frames to whoever watches them ([`crate::watch`]). Nothing here runs while no class of [`Watch::FRAMES`] is on, but for
+//! Shows frames to whoever watches them ([`crate::watch`]). Nothing here runs while no class of [`EACH_FRAME`] is on, but for
 //! [`Bridge::show_drop`].
 
 use trace::Classes;
@@ -8,18 +8,19 @@ use virtio::counters::Counter;
 use crate::batch::HEADER;
 use crate::bridge::Bridge;
 use crate::current::{Current, NO_PORT};
-use crate::watch::{Batch, FrameWatcher, Seen, Step, Watch};
+use crate::watch::{Batch, EACH_FRAME, FrameWatcher, Seen, Step};
 
 impl Bridge {
     /// Returns whether somebody wants to see each frame.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
-        self.watch.is_some_and(|watch| watch.on.has(Watch::FRAMES))
+        self.watcher_of(EACH_FRAME).is_some()
     }
 
-    /// Who watches, if somebody wants to see a class.
-    fn watcher_of(&self, class: Classes) -> Option<&'static dyn FrameWatcher> {
-        self.watch.filter(|watch| watch.on.has(class)).map(|watch| watch.watcher)
+    /// Who watches, if somebody wants to see one of these classes.
+    #[inline(always)]
+    fn watcher_of(&self, classes: Classes) -> Option<&'static dyn FrameWatcher> {
+        self.watch.and_then(|watch| watch.of(classes))
     }
 
     /// Returns whether somebody wants to see a class.

@@ -252,9 +252,13 @@ fn annotations(event: &Event, trace: &Trace) -> Vec<Annotation> {
             device(Some("bytes"));
             all.push(annotation("destinations", Value::Address(record.b)));
         }
-        Some(Kind::DiskSubmitted | Kind::DiskCompleted) => {
+        Some(Kind::DiskSubmitted) => {
             device(Some("request"));
-            all.push(number("sector", record.b));
+            all.extend([number("type", record.code.into()), number("sector", record.b)]);
+        }
+        Some(Kind::DiskCompleted) => {
+            device(Some("request"));
+            all.extend([number("status", record.code.into()), number("bytes", record.b)]);
         }
         Some(Kind::Entry | Kind::Kick | Kind::Life) => {}
         Some(Kind::Moved | Kind::Nmi | Kind::MachineCheck) | None => {
