@@ -16,6 +16,7 @@ use crate::{
 };
 use alloc::{boxed::Box, vec::Vec};
 use boot::trampoline::{self, Parameters};
+use clock::agree::{Meetings, Outcome, Side};
 use config::Topology;
 use core::{
     ptr,
@@ -225,7 +226,6 @@ impl Core {
     }
 
     fn serve(&'static self) -> ! {
-        self.alive.store(true, Ordering::Release);
         loop {
             idle::wait(&self.kick);
             self.kick.store(false, Ordering::SeqCst);
@@ -258,32 +258,52 @@ pub fn boot_apic_id() -> u32 {
     by_topology.or_else(|| cpuid.get_feature_info().map(|f| u32::from(f.initial_local_apic_id()))).unwrap_or(0)
 }
 
-/// Starts all other processors. Returns the APIC IDs of those that did not answer.
+/// What has come of starting the other cores.
+#[derive(Debug, Default)]
+pub struct Started {
+    /// APIC IDs of those that did not answer.
+    pub silent: Vec<u32>,
+    /// Cores whose TSC did not agree with core 0's, or that did not come to compare them (`None`).
+    pub clocks: Vec<(CoreIndex, Option<Outcome>)>,
+}
+
+/// What a core needs to start.
+struct Start {
+    core: &'static Core,
+    stacks: mem::Stacks,
+    /// Where it compares its TSC with core 0's.
+    meetings: Meetings,
+    /// All cores have IA32_TSC_ADJUST.
+    can_adjust: bool,
+}
+
+/// Starts all other processors.
 ///
 /// # Errors
 /// There is no page below 1 MiB, or no memory for stacks; the text says which.
-pub fn start_others(apic_ids: &[u32]) -> Result<Vec<u32>, alloc::string::String> {
-    let mut silent = Vec::new();
+pub fn start_others(apic_ids: &[u32]) -> Result<Started, alloc::string::String> {
+    let mut all = Started::default();
     let boot = boot_apic_id();
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
     let cr3 =
         u32::try_from(mem::root()).map_err(|_| "the page tables are above 4 GiB, where no core can start with them")?;
     mem::set_executable(page, true).map_err(|e| alloc::format!("the trampoline page cannot be mapped: {e}"))?;
-    let started = start_each(apic_ids.iter().copied().filter(|&id| id != boot), page, cr3, &mut silent);
+    let started = start_each(apic_ids.iter().copied().filter(|&id| id != boot), page, cr3, &mut all);
     mem::set_executable(page, false).map_err(|e| alloc::format!("the trampoline page: {e}"))?;
-    started.map(|()| silent)
+    started.map(|()| all)
 }
 
-/// Starts one core after the other on the trampoline page. Those that do not answer are added to `silent`.
+/// Starts one core after the other on the trampoline page.
 fn start_each(
     apic_ids: impl Iterator<Item = u32>,
     page: u64,
     cr3: u32,
-    silent: &mut Vec<u32>,
+    all: &mut Started,
 ) -> Result<(), alloc::string::String> {
     let (code, offsets) = trampoline::template();
     // Stacks of a core that did not answer. The next core gets them.
     let mut spare = None;
+    let can_adjust = raw_cpuid::CpuId::new().get_extended_feature_info().is_some_and(|f| f.has_tsc_adjust_msr());
     for apic_id in apic_ids.take(MAX_CORES - 1) {
         let index = count();
         let stacks = match spare.take() {
@@ -291,7 +311,7 @@ fn start_each(
             None => mem::stacks(index).map_err(|e| alloc::format!("no stack for core {index}: {e}"))?,
         };
         let core = Core::create(index, apic_id);
-        let start = Box::leak(Box::new((core, stacks)));
+        let start = Box::leak(Box::new(Start { core, stacks, meetings: Meetings::new(), can_adjust }));
         let parameters = Parameters {
             page: page as u32,
             cr3,
@@ -325,13 +345,22 @@ fn start_each(
         }
         if core.alive.load(Ordering::Acquire) {
             COUNT.store(index.saturating_add(1), Ordering::Release);
+            let patience = time::tsc().saturating_add(time::micros(5_000_000));
+            let wait = || {
+                core::hint::spin_loop();
+                time::tsc() < patience
+            };
+            let outcome = start.meetings.meet(Side::First, can_adjust, time::ordered_tsc, wait, |_| ());
+            if outcome != Some(Outcome::default()) {
+                all.clocks.push((index, outcome));
+            }
         } else {
             // INIT stops the core wherever it is. So it cannot read the next core's parameters.
             apic::send_init(apic_id);
             if let Some(place) = CORES.get(index) {
                 place.store(ptr::null_mut(), Ordering::Release);
             }
-            silent.push(apic_id);
+            all.silent.push(apic_id);
             spare = Some(stacks);
         }
     }
@@ -339,11 +368,19 @@ fn start_each(
 }
 
 extern "C" fn start_core(argument: u64) -> ! {
-    // SAFETY: `start_others` leaked this pair for this core.
-    let (core, stacks) = unsafe { &*ptr::with_exposed_provenance::<(&'static Core, mem::Stacks)>(argument as usize) };
+    // SAFETY: `start_others` leaked this for this core.
+    let Start { core, stacks, meetings, can_adjust } =
+        unsafe { &*ptr::with_exposed_provenance::<Start>(argument as usize) };
     // SAFETY: these are the tables that the trampoline loaded already.
     unsafe { mem::load_tables(mem::root()) };
     core.enter(stacks);
+    core.alive.store(true, Ordering::Release);
+    let wait = || {
+        core::hint::spin_loop();
+        true
+    };
+    // Core 0 tells what came of it, and gives up for both.
+    _ = meetings.meet(Side::Second, *can_adjust, time::ordered_tsc, wait, time::add_to_tsc);
     core.serve()
 }
 

@@ -15,6 +15,7 @@ use crate::{
 };
 use alloc::{format, vec::Vec};
 use boot::information::Information;
+use clock::agree::Outcome;
 use config::Scheduling;
 use drivers::pci::ConfigSpace;
 
@@ -100,7 +101,7 @@ extern "C" fn on_own_stack() -> ! {
     require_x2apic();
     pic::silence();
     let core = cores::adopt_boot_core(&facts.stacks);
-    let Some(rates) = timer::calibrate(facts.platform.pm_timer) else {
+    let Some((rates, doubt)) = timer::calibrate(facts.platform.pm_timer) else {
         report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
         report::send_boot(None, facts.memory);
         end();
@@ -112,6 +113,9 @@ extern "C" fn on_own_stack() -> ! {
     report::add_all([findings::machine::memory(facts.memory)]);
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
     report::add_all(findings::processor::clock(cpuid::words));
+    if let Some(doubt) = doubt {
+        report::warning(doubt);
+    }
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
@@ -121,11 +125,7 @@ extern "C" fn on_own_stack() -> ! {
         report::add_all([findings::machine::no_com2()]);
     }
     match cores::start_others(&facts.platform.apic_ids) {
-        Ok(silent) if silent.is_empty() => {
-            let listed = facts.platform.apic_ids.len();
-            report::add_all([findings::machine::cores(cores::count(), listed)]);
-        }
-        Ok(silent) => report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count())),
+        Ok(started) => report_cores(&started, facts.platform.apic_ids.len()),
         Err(e) => report::warning(e),
     }
     let virtualization = virt::detect();
@@ -179,6 +179,30 @@ extern "C" fn on_own_stack() -> ! {
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     console::print(format_args!("\n"));
     Operator::new(guests, config, trace).run(core)
+}
+
+/// Reports which of the cores that ACPI lists have started, and whether their TSCs agree.
+fn report_cores(cores::Started { silent, clocks }: &cores::Started, listed: usize) {
+    if silent.is_empty() {
+        report::add_all([findings::machine::cores(cores::count(), listed)]);
+    } else {
+        report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count()));
+    }
+    for (core, outcome) in clocks {
+        match outcome {
+            Some(Outcome { added, left: 0 }) => {
+                report::found(format!(
+                    "core {core}: its TSC was put right by {} ticks, as core 0's",
+                    added.cast_signed()
+                ));
+            }
+            Some(Outcome { left, .. }) => report::warning(format!(
+                "core {core}: its TSC is {left} ticks or more off core 0's, and cannot be put right: time differs between a \
+                 guest's CPU on this core and another one"
+            )),
+            None => report::warning(format!("core {core}: its TSC was not compared with core 0's")),
+        }
+    }
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

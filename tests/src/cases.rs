@@ -13,6 +13,7 @@ mod firmware_disk;
 mod firmware_noise;
 mod flood;
 mod hostile;
+mod interrupted;
 mod isolation;
 mod ixgbe;
 mod life;
@@ -95,6 +96,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         probe::list(),
         probe_disk::list(),
         hostile::list(),
+        interrupted::list(),
         flood::list(),
         completions::list(),
         ixgbe::list(),

@@ -374,6 +374,10 @@ pub struct Engine {
     pub busy_permille_minute: Option<u64>,
     /// Turns that took so long that a guest's timer may have been late.
     pub long_turns: u64,
+    /// TSC cycles of the longest of them that found no work: something else had the core, such as firmware in system management
+    /// mode or a hypervisor beneath. 0: there was none.
+    #[serde(default)]
+    pub longest_idle_turn: u64,
     /// What was counted while it was watched (`watch on`). Absent if it was never watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,

@@ -278,9 +278,21 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     });
     let head = ["core", "busy", "1 s", "60 s", "busy turns", "idle turns", "cycles/busy", "long turns"];
     table(head, "rrrrrrrr", 1, rows, out)?;
+    gaps(counters, out)?;
     watched(counters, out)?;
     shares(counters, out)?;
     uplinks(counters, out)
+}
+
+/// Writes for how long something else had an engine's core.
+fn gaps(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    for engine in counters.engines.iter().filter(|engine| engine.longest_idle_turn != 0) {
+        let scaled = u128::from(engine.longest_idle_turn).saturating_mul(1_000_000);
+        let micros = scaled.checked_div(counters.tsc_hz.into()).unwrap_or(0);
+        let id = engine.id;
+        sentence_line(out, format_args!("engine {id} once did nothing for {micros} us: something else had its core"))?;
+    }
+    Ok(())
 }
 
 /// Writes what was counted while engines were watched. It has a column for each size of a visit.

@@ -197,6 +197,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         cycles.add(spent);
         if spent > self.long {
             counters.long_turns.add(1);
+            if moved == 0 {
+                let longest = &counters.longest_idle_turn;
+                longest.add(spent.saturating_sub(longest.get()));
+            }
         }
         counters.requests.add(u64::from(moved));
         if observed {

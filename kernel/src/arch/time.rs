@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "reads the TSC")]
 
 use spin::Once;
+use x86_64::registers::model_specific::Msr;
 
 /// Rates measured at boot.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,25 @@ static RATES: Once<Rates> = Once::new();
 pub fn tsc() -> u64 {
     // SAFETY: RDTSC is not restricted in ring 0.
     unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the time-stamp counter, after everything that comes before it.
+pub fn ordered_tsc() -> u64 {
+    // SAFETY: LFENCE and RDTSC are not restricted in ring 0. LFENCE waits for all earlier instructions (SDM vol. 2B, RDTSC).
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+/// IA32_TSC_ADJUST (SDM vol. 3B 18.17.3).
+const TSC_ADJUST: Msr = Msr::new(0x3b);
+
+/// Adds to this core's TSC, modulo 2^64. The CPU has IA32_TSC_ADJUST.
+pub fn add_to_tsc(ticks: u64) {
+    let mut register = TSC_ADJUST;
+    // SAFETY: the register is there, and adds to the TSC what is added to it. Nobody on this core has read the TSC for a purpose yet.
+    unsafe { register.write(register.read().wrapping_add(ticks)) };
 }
 
 /// Stores the rates. Only the first call has an effect.

@@ -1,86 +1,118 @@
 //! This core's timer. Also measures the rates of TSC and timer.
 //!
 //! The TSC's rate comes from CPUID leaf 15H if the CPU has it (SDM vol. 3B 20.7.3). Otherwise it is measured against
-//! the ACPI PM timer. If there is no PM timer, or it stands still, it is measured against PIT channel 2.
+//! the ACPI PM timer. If there is no PM timer, or it stands still, it is measured against PIT channel 2. What is measured
+//! allows for system management interrupts ([`clock::rate`]).
 
 #![allow(unsafe_code, reason = "times the TSC against ports")]
 
 use super::apic;
 use super::time::{Rates, rates, set_rates, tsc};
+use alloc::{format, string::String};
+use clock::rate::{READINGS, Rate, Reading, Reference, rate};
 use x86_64::instructions::port::Port;
 
-/// TSC ticks to wait for a clock to count 20 ms. After that the clock counts as standing still. It is a second on the
+/// TSC ticks to wait for a clock to count 8 ms. After that the clock counts as standing still. It is a third of a second on the
 /// fastest CPU.
-const PATIENCE: u64 = 6_000_000_000;
+const PATIENCE: u64 = 2_000_000_000;
+/// How often both are read for one reading.
+const TRIES: usize = 6;
+/// Part of the measured rate by which what CPUID says may differ: a hundredth.
+const DIFFERENCE: u64 = 100;
 
-/// Measures the rates. `pm_timer` is the port of the ACPI PM timer. Returns `None` if neither that timer nor the PIT
-/// counts.
-pub fn calibrate(pm_timer: Option<u16>) -> Option<&'static Rates> {
+/// The ACPI PM timer (ACPI 4.8.3.3). It has 24 bits at least.
+const PM_TIMER: Reference = Reference { hz: 3_579_545, mask: 0xff_ffff };
+/// Channel 2 of the PIT.
+const PIT: Reference = Reference { hz: 1_193_182, mask: 0xffff };
+
+/// Measures the rates. `pm_timer` is the port of the ACPI PM timer. Also returns what is strange about them. Returns `None` if
+/// neither that timer nor the PIT counts.
+pub fn calibrate(pm_timer: Option<u16>) -> Option<(&'static Rates, Option<String>)> {
     let cpuid = raw_cpuid::CpuId::new();
     let deadline = findings::processor::has_tsc_deadline(crate::arch::cpuid::words);
     let told = cpuid.get_tsc_info().and_then(|t| t.tsc_frequency()).filter(|&hz| hz != 0);
-    // 20 ms of either clock: 71,591 ticks of the PM timer, or 23,864 of the PIT.
-    let by_pm = pm_timer.and_then(|port| count(|end| pm_elapsed(port, 71_591, end)));
-    let (source, ticks, clock_hz, (tsc, apic)) = match by_pm {
-        Some(span) => ("the ACPI PM timer", 71_591, 3_579_545, span),
-        None => ("the PIT", 23_864, 1_193_182, count(|end| pit_elapsed(23_864, end))?),
+    let by_pm_timer = pm_timer.and_then(|port| {
+        let mut port = Port::<u32>::new(port);
+        // SAFETY: the FADT names this port, and reading it has no effect.
+        measure(PM_TIMER, || unsafe { port.read() })
+    });
+    let (source, (measured, apic)) = match by_pm_timer {
+        Some(rates) => ("the ACPI PM timer", rates),
+        None => ("the PIT", by_pit()?),
     };
-    let a_second = |counted: u64| counted.saturating_mul(clock_hz).checked_div(ticks).unwrap_or_default();
-    Some(set_rates(Rates {
-        tsc: told.unwrap_or(a_second(tsc)),
-        apic: a_second(apic),
-        deadline,
-        source: if told.is_some() { "CPUID leaf 15H" } else { source },
-    }))
+    let mhz = |hz: u64| hz / 1_000_000;
+    let (least, most) = measured.range;
+    let doubt = match told {
+        Some(hz) if hz.abs_diff(measured.hz) > measured.hz / DIFFERENCE => Some(format!(
+            "CPUID says that the TSC has {} MHz, and {source} that it has {}: the latter is used",
+            mhz(hz),
+            mhz(measured.hz)
+        )),
+        None if !measured.is_certain() => Some(format!(
+            "the TSC's rate is not certain: by {source} between {} and {} MHz. Was the core kept from running all the time?",
+            mhz(least),
+            mhz(most)
+        )),
+        _ => None,
+    };
+    let (tsc, source) = match told {
+        Some(hz) if doubt.is_none() => (hz, "CPUID leaf 15H"),
+        _ => (measured.hz, source),
+    };
+    Some((set_rates(Rates { tsc, apic: apic.hz, deadline, source }), doubt))
 }
 
-/// Returns the TSC ticks and the APIC timer ticks that pass during `wait`. `wait` gets the TSC at which it must give
-/// up.
-fn count(wait: impl FnOnce(u64) -> bool) -> Option<(u64, u64)> {
+/// Measures the rates of the TSC and of this core's timer against a clock, which `read` reads. Returns `None` if it stands still.
+fn measure(clock: Reference, mut read: impl FnMut() -> u32) -> Option<(Rate, Rate)> {
+    // 8 ms.
+    let step = (clock.hz / 125) as u32;
     apic::start_count(u32::MAX);
-    let start = tsc();
-    if !wait(start.saturating_add(PATIENCE)) {
-        return None;
-    }
-    let counted = u32::MAX.saturating_sub(apic::current_count());
-    Some((tsc().saturating_sub(start), u64::from(counted)))
-}
-
-/// Waits for `ticks` of the PM timer. Returns false if the TSC reaches `end` before that.
-fn pm_elapsed(port: u16, ticks: u32, end: u64) -> bool {
-    let mut timer = Port::<u32>::new(port);
-    // SAFETY: the FADT names this port, and reading it has no effect. The timer counts 24 bits at least.
-    let now = |t: &mut Port<u32>| unsafe { t.read() } & 0xff_ffff;
-    let start = now(&mut timer);
-    while now(&mut timer).wrapping_sub(start) & 0xff_ffff < ticks {
-        if tsc() > end {
-            return false;
-        }
-        core::hint::spin_loop();
-    }
-    true
-}
-
-/// Waits for `ticks` of the PIT. Returns false if the TSC reaches `end` before that.
-fn pit_elapsed(ticks: u16, end: u64) -> bool {
-    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
-    // SAFETY: these are PIT channel 2 and its gate. Nothing else uses them. Mode 0 counts down once, and the output is
-    // bit 5 of 0x61.
-    unsafe {
-        let saved = gate.read();
-        gate.write(saved & !2 | 1);
-        command.write(0xb0);
-        channel.write(ticks as u8);
-        channel.write((ticks >> 8) as u8);
-        while gate.read() & 0x20 == 0 {
+    let mut readings = [Reading::default(); READINGS];
+    let mut next = 0;
+    for (n, reading) in readings.iter_mut().enumerate() {
+        let end = tsc().saturating_add(PATIENCE);
+        while n != 0 && (read().wrapping_sub(next) & clock.mask) >= clock.mask / 2 {
             if tsc() > end {
-                return false;
+                return None;
             }
             core::hint::spin_loop();
         }
-        gate.write(saved);
+        *reading = Reading::shortest(TRIES, || {
+            let before = tsc();
+            let ticks = read() & clock.mask;
+            let between = tsc();
+            let apic = u64::from(u32::MAX.saturating_sub(apic::current_count()));
+            let took = tsc().saturating_sub(before);
+            // The clock was read at about this TSC.
+            let tsc = before.wrapping_add(between.saturating_sub(before) / 2);
+            Reading { tsc, apic, clock: ticks, took }
+        });
+        next = reading.clock.wrapping_add(step);
     }
-    true
+    let tsc = rate(clock, &readings, |reading| reading.tsc)?;
+    Some((tsc, rate(clock, &readings, |reading| reading.apic)?))
+}
+
+/// Measures the rates against channel 2 of the PIT.
+fn by_pit() -> Option<(Rate, Rate)> {
+    let (mut gate, mut command, mut channel) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
+    // SAFETY: these are PIT channel 2 and its gate. Nothing else uses them. In mode 2 it counts down from 65536 again and again,
+    // while the gate is open. The speaker stays off.
+    unsafe {
+        let saved = gate.read();
+        gate.write(saved & !2 | 1);
+        command.write(0xb4);
+        channel.write(0_u8);
+        channel.write(0_u8);
+        let rates = measure(PIT, || {
+            // Latches the count, which is then read in two parts.
+            command.write(0x80);
+            let count = u16::from_le_bytes([channel.read(), channel.read()]);
+            u32::from(!count)
+        });
+        gate.write(saved);
+        rates
+    }
 }
 
 /// Interrupts this core when the TSC reaches `deadline`, or soon after. If the deadline is past, interrupts at once.

@@ -327,6 +327,7 @@ impl Engine {
             busy_permille_second: utilisation.second(),
             busy_permille_minute: utilisation.minute(),
             long_turns: c.long_turns.get(),
+            longest_idle_turn: c.longest_idle_turn.get(),
             watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
         })

@@ -208,6 +208,8 @@ fn one_engine(engine: &control::Engine, hz: u64, families: &mut Families) {
     }
     let help = "Turns so long that a guest's timer may have been late.";
     families.add("sidecore_engine_long_turns_total", help, &[("engine", &id)], number(engine.long_turns));
+    let help = "The longest turn without a request, if it was long: something else had the engine's core.";
+    families.add("sidecore_engine_longest_gap_seconds", help, &[("engine", &id)], time(engine.longest_idle_turn, hz));
     for uplink in &engine.uplinks {
         for Count { kind, count } in uplink.counts.iter().take(UPLINK_KINDS) {
             let (metric, help, kind) = match kind.strip_suffix("_bytes") {

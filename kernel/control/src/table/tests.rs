@@ -6,6 +6,7 @@ use crate::{Block, Console, ConsolePort, Entropy, ExitCount, Guest, GuestState, 
 fn counters() -> Counters {
     let exit = |reason: &'static str, count, cycles| ExitCount { reason: reason.into(), count, cycles };
     Counters {
+        tsc_hz: 2_500_000_000,
         hypervisor: Hypervisor { memory: 6 << 20, memory_without_guests: 5 << 20, ..Hypervisor::default() },
         guests: vec![Guest {
             name: "alpha".into(),
@@ -69,6 +70,7 @@ fn counters() -> Counters {
             busy_permille_second: None,
             busy_permille_minute: Some(75),
             long_turns: 42_195,
+            longest_idle_turn: 75_000_000,
             watched: None,
             uplinks: vec![
                 Uplink {
@@ -115,6 +117,7 @@ alpha     512 MiB        6 KiB       1
     let expected = "\
 core    busy  1 s   60 s  busy turns  idle turns  cycles/busy  long turns
    1  30.0 %    -  7.5 %           2           8          150       42195
+engine 0 once did nothing for 30000 us: something else had its core
 ";
     assert!(engine.starts_with(expected), "{engine}");
     assert!(engine.contains("02:00:00:00:00:01            200  80.0 %"), "{engine}");
@@ -247,6 +250,7 @@ fn largest() -> Counters {
         busy_permille_second: Some(most),
         busy_permille_minute: Some(most),
         long_turns: most,
+        longest_idle_turn: most,
         watched: Some(crate::Watched {
             visits: vec![most; 9],
             empty_visits: most,

@@ -49,7 +49,7 @@ fn the_line_of_all_classes_fits_a_terminal() {
     let text = shown(&TraceState { classes, ..TraceState::default() });
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     let words: Vec<_> = text.split_whitespace().collect();
-    let sentence = "on: exits, entries, interrupts, turns, idle-turns, visits, frames, life, histograms, drops; when a ring is \
+    let sentence = "on: exits, entries, interrupts, turns, idle-turns, visits, frames, disks, life, histograms, drops; when a ring is \
                     full, the oldest records are dropped no core has a ring: `memory` of [trace] is 0K";
     assert_eq!(words.join(" "), sentence);
 }

@@ -1,0 +1,106 @@
+//! A machine that is kept from running, as firmware in system management mode does it: the emulator's process is stopped, and
+//! its clocks go on.
+
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use control::{Counters, Engine};
+use serde_json::json;
+
+use crate::boot::{Boot, alone};
+use crate::guests::{Guest, server};
+use crate::platform::QEMU;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::Session;
+use crate::setup::Setup;
+
+/// Milliseconds of each stop while the rate is measured, and between two of them.
+const SHORT: [u64; 2] = [10, 25];
+/// Milliseconds of the long stop.
+const LONG: u64 = 3000;
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let about = "QEMU's process is stopped for 10 ms again and again while the TSC's rate is measured: it is that of an undisturbed \
+                 boot within a thousandth; stopped for three seconds later, the engine counts so long a gap";
+    vec![alone(Scenario::new("interrupted", about, QEMU).taking_turns(), interrupted)]
+}
+
+fn setup() -> Setup {
+    server("interrupted", &[Guest::new(1).then("obey")])
+}
+
+/// The process of the emulator.
+struct Process(String);
+
+impl Process {
+    fn of(session: &mut Session) -> Result<Self> {
+        let cpus = session.monitor("query-cpus-fast", &json!({}))?;
+        let thread = cpus[0]["thread-id"].as_u64().context("QEMU does not say which threads it has")?;
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
+        let process =
+            status.lines().find_map(|line| line.strip_prefix("Tgid:")).context("a thread without a process")?;
+        Ok(Self(process.trim().to_owned()))
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let status = Command::new("kill").args([signal, &self.0]).status().context("cannot start kill")?;
+        ensure!(status.success(), "kill {signal} {}: {status}", self.0);
+        Ok(())
+    }
+
+    /// Stops it for so many milliseconds.
+    fn stop(&self, milliseconds: u64) -> Result<()> {
+        self.signal("-STOP")?;
+        sleep(Duration::from_millis(milliseconds));
+        self.signal("-CONT")
+    }
+}
+
+fn engine(counters: &Counters) -> Result<&Engine> {
+    counters.engines.first().context("no engine")
+}
+
+fn turns(counters: &Counters) -> Result<u64> {
+    engine(counters).map(|engine| engine.idle_turns + engine.busy_turns)
+}
+
+fn interrupted(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut session = context.boot(&setup())?;
+    session.all_obey(["a"])?;
+    let quiet = session.counters()?.tsc_hz;
+    session.shut_down()?;
+
+    let mut session = context.boot(&setup())?;
+    let process = Process::of(&mut session)?;
+    // GRUB's menu. The rate is measured for 56 ms later, and said then: so it is measured through two stops at least.
+    session.shown("Booting", 0, seconds(60))?;
+    let mut stops = 0;
+    while !session.console()?.contains("TSC at") {
+        process.stop(SHORT[0])?;
+        sleep(Duration::from_millis(SHORT[1]));
+        stops += 1;
+    }
+    session.all_obey(["a"])?;
+    let before = session.counters()?;
+    process.stop(LONG)?;
+    let first = session.counters()?;
+    // The engine's core may go on later than the control core, which counts.
+    let mut after = first.clone();
+    while turns(&after)? == turns(&first)? {
+        after = session.counters()?;
+    }
+    session.shut_down()?;
+
+    let figures = &mut context.figures;
+    figures.at_least("stops until the rate is said", stops, 2)?;
+    let off = before.tsc_hz.abs_diff(quiet) * 1_000_000 / quiet;
+    figures.at_most("the rate, parts in a million off that of an undisturbed boot", off, 1000)?;
+    let gap = |counters: &Counters| anyhow::Ok(engine(counters)?.longest_idle_turn / (counters.tsc_hz / 1000));
+    let (before, after) = (gap(&before)?, gap(&after)?);
+    figures.note("milliseconds of the longest gap before", before as f64);
+    ensure!(before < LONG, "something else had the engine's core for {before} ms");
+    figures.at_least("milliseconds of the longest gap", after, LONG)
+}
