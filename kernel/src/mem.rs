@@ -66,11 +66,19 @@ unsafe extern "C" {
     static rodata_end: u8;
     static data_start: u8;
     static data_end: u8;
+    static boot_link_address: u64;
 }
 
 /// Returns the start and the end (exclusive) of the image.
 pub fn image() -> (u64, u64) {
     (&raw const image_start as u64, &raw const image_end as u64)
+}
+
+/// Returns how far the image is above the addresses in its file, modulo 2^64.
+pub fn moved_by() -> u64 {
+    // SAFETY: a constant of `start.s`. Nobody writes there.
+    let link_address = unsafe { boot_link_address };
+    image().0.wrapping_sub(link_address)
 }
 
 /// Returns the start and the end (exclusive) of the image's code.

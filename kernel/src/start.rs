@@ -110,6 +110,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat this machine has:\n"));
     report::add_all([findings::machine::memory(facts.memory)]);
+    report::found(format!("sidecore's image at {:#x}, where GRUB has put it", mem::image().0));
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
     report::add_all(findings::processor::clock(cpuid::words));
     if time::read_wall_clock().is_none() {
