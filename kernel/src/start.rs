@@ -40,7 +40,8 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     let usable: Vec<_> = info.usable().collect();
     let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
-    let mut platform = firmware::platform(info);
+    // SAFETY: the boot tables are in use until `enable_paging`.
+    let mut platform = unsafe { firmware::platform(info) };
     let devices: Vec<_> =
         platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
