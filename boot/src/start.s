@@ -15,7 +15,7 @@ boot_start:
     .long -(0xe85250d6 + (multiboot_header_end - boot_start))
     .short 6, 0                                                 // modules on page boundaries
     .long 8
-    // Relocatable (3.1.12). Optional: a loader that does not know it uses the addresses of the ELF file.
+    // Relocatable (tag 10). Optional: a loader that does not know it uses the addresses of the ELF file.
     .short 10, 1
     .long 24
     .long link_address                                          // lowest address
@@ -34,7 +34,7 @@ _start:
     mov edi, eax                                                // magic, kept for start_rust
     mov esi, ebx                                                // boot information
 
-    // EBP: where the image is. The tag 21 has it (3.6.14). Other loaders than multiboot2's, and those that do not know
+    // EBP: where the image is. The tag 21 has it. Other loaders than multiboot2's, and those that do not know
     // the header's tag, use the addresses of the ELF file.
     mov ebp, offset link_address
     cmp eax, 0x36d76289
