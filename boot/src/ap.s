@@ -73,8 +73,10 @@ ap_argument:
 ap_entry:
     .quad 0
 ap_end:
-.global ap_gdt_offset
-.global ap_64_offset
-.set ap_gdt_offset, ap_gdt - ap_start
-.set ap_64_offset, ap_64 - ap_start
+.balign 4
+.global ap_offsets
+// For Rust: where ap_gdt and ap_64 are in the page.
+ap_offsets:
+    .long ap_gdt - ap_start
+    .long ap_64 - ap_start
 .code64

@@ -7,19 +7,16 @@ mod image {
         static ap_start: u8;
         static ap_parameters: u8;
         static ap_end: u8;
-        static ap_gdt_offset: u8;
-        static ap_64_offset: u8;
+        static ap_offsets: [u32; 2];
     }
 
     /// The trampoline as assembled, and the offsets in it.
     pub fn template() -> (&'static [u8], super::Offsets) {
         let start = &raw const ap_start as usize;
         let len = &raw const ap_end as usize - start;
-        let offsets = super::Offsets {
-            parameters: &raw const ap_parameters as usize - start,
-            gdt: &raw const ap_gdt_offset as usize as u32,
-            long_mode: &raw const ap_64_offset as usize as u32,
-        };
+        // SAFETY: two words of .rodata, never written.
+        let [gdt, long_mode] = unsafe { ap_offsets };
+        let offsets = super::Offsets { parameters: &raw const ap_parameters as usize - start, gdt, long_mode };
         // SAFETY: the symbols delimit bytes of .rodata, never written.
         (unsafe { core::slice::from_raw_parts(&raw const ap_start, len) }, offsets)
     }

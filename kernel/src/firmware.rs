@@ -3,11 +3,13 @@
 
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
+use crate::mem;
 use alloc::{string::String, vec::Vec};
 use boot::acpi::{self, Fadt, Memory, Register, Tables};
 use boot::information::Information;
 use core::{ptr, slice};
 use drivers::power::{SoftOff, sleep_type_s5};
+use memory::{reader::Reader, tables::FrameSource};
 
 /// Finds the boot information that GRUB has put at this address. Returns `None` if the address makes no sense.
 ///
@@ -84,13 +86,18 @@ pub struct Platform {
 }
 
 /// Reads the ACPI tables.
-pub fn platform(info: Information<'_>) -> Platform {
+///
+/// # Safety
+/// The boot tables are in use.
+pub unsafe fn platform(info: Information<'_>) -> Platform {
     let mut p = Platform::default();
     let Some(rsdp) = info.rsdp() else {
         p.trouble.push("GRUB found no ACPI tables (no RSDP)".into());
         return p;
     };
-    let tables = match Tables::new(rsdp, &Identity) {
+    // SAFETY: the caller's promise. The reader is gone when this function returns.
+    let memory = Physical(unsafe { mem::boot_reader() });
+    let tables = match Tables::new(rsdp, &memory) {
         Ok(tables) => tables,
         Err(e) => {
             p.trouble.push(alloc::format!("the ACPI tables cannot be read: {e}"));
@@ -117,7 +124,7 @@ pub fn platform(info: Information<'_>) -> Platform {
 }
 
 /// Returns how to switch the machine off, from the FADT and the DSDT.
-fn soft_off(fadt: &Fadt<'_>, tables: &Tables<'_, Identity>) -> Option<SoftOff> {
+fn soft_off(fadt: &Fadt<'_>, tables: &Tables<'_, impl Memory>) -> Option<SoftOff> {
     if fadt.is_hardware_reduced() {
         return None;
     }
@@ -133,22 +140,17 @@ pub fn ecam_len(first: u8, last: u8) -> u64 {
     u64::from(last.saturating_sub(first)).saturating_add(1) << 20
 }
 
-/// The memory of the ACPI tables. All memory below 4 GiB is mapped at its physical address.
-struct Identity;
+/// The memory of the ACPI tables.
+struct Physical<F>(Reader<F>);
 
-impl Memory for Identity {
+impl<F: FrameSource> Memory for Physical<F> {
     fn bytes(&self, address: u64, len: u64) -> Option<&[u8]> {
         if address == 0 {
             return None;
         }
-        if address.saturating_add(len) > 4 << 30 {
-            crate::halt::halt(format_args!(
-                "an ACPI table at {address:#x}: tables above 4 GiB cannot be read; look for a setting of the firmware that \
-                 keeps them below"
-            ));
-        }
-        // SAFETY: the boot page tables map everything below 4 GiB at its physical address. They are in use while ACPI
-        // is read. Nobody writes to ACPI's tables.
+        self.0.map(address, len).ok()?;
+        // SAFETY: all of it is mapped at its physical address. Nobody writes to ACPI's tables, and the boot tables are in
+        // use while ACPI is read (`platform`).
         Some(unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(address as usize), len as usize) })
     }
 }

@@ -17,8 +17,9 @@ use core::{
 };
 use memory::{
     frames::{Frames, OutOfMemory},
-    maps::{Layout, Piece, Range, Role},
-    tables::{Access, Format, MapError, Tables},
+    maps::{self, Layout, Piece, Range, Role},
+    reader::Reader,
+    tables::{Access, Format, FrameSource, MapError, Tables},
 };
 use spin::Mutex;
 use trace::{capture, histogram::Histogram, published::Published, ring::Slot};
@@ -66,11 +67,19 @@ unsafe extern "C" {
     static rodata_end: u8;
     static data_start: u8;
     static data_end: u8;
+    static boot_link_address: u64;
 }
 
 /// Returns the start and the end (exclusive) of the image.
 pub fn image() -> (u64, u64) {
     (&raw const image_start as u64, &raw const image_end as u64)
+}
+
+/// Returns how far the image is above the addresses in its file, modulo 2^64.
+pub fn moved_by() -> u64 {
+    // SAFETY: a constant of `start.s`. Nobody writes there.
+    let link_address = unsafe { boot_link_address };
+    image().0.wrapping_sub(link_address)
 }
 
 /// Returns the start and the end (exclusive) of the image's code.
@@ -111,13 +120,29 @@ pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<()
 /// # Errors
 /// There is no memory for tables, or pieces overlap.
 pub fn tables_of(pieces: &[Piece]) -> Result<Tables, MapError> {
-    let gigabyte = has_gigabyte_pages();
-    let mut frames = FRAMES.lock();
-    let mut tables = Tables::new(Format::Host, gigabyte, &mut *frames).map_err(MapError::OutOfMemory)?;
-    for piece in pieces {
-        tables.map(piece.at, piece.to, piece.bytes, piece.access, &mut *frames)?;
+    maps::tables(pieces, has_gigabyte_pages(), &mut *FRAMES.lock())
+}
+
+/// Frames below 4 GiB, which the boot tables map.
+struct LowFrames;
+
+impl FrameSource for LowFrames {
+    fn frame(&mut self) -> Result<u64, OutOfMemory> {
+        let mut frames = FRAMES.lock();
+        let frame = frames.host(4096, 4096)?;
+        if frame < 4 << 30 { Ok(frame) } else { Err(OutOfMemory { bytes: 4096, free: 0 }) }
     }
-    Ok(tables)
+}
+
+/// Makes memory above 4 GiB readable, which the boot tables do not map.
+///
+/// # Safety
+/// The boot tables are in use, and nothing else changes them as long as the value is used.
+pub unsafe fn boot_reader() -> Reader<impl FrameSource> {
+    let root = Cr3::read().0.start_address().as_u64();
+    // SAFETY: `start.s` made four-level tables in the image, which they map at its physical address. So they do with the
+    // frames below 4 GiB. The caller guarantees the rest.
+    Reader::new(unsafe { Tables::existing(Format::Host, root) }, LowFrames)
 }
 
 /// Whether the CPU has pages of 1 GiB.

@@ -41,7 +41,8 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     }
     let usable: Vec<_> = info.usable().collect();
     let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
-    let mut platform = firmware::platform(info);
+    // SAFETY: the boot tables are in use until `enable_paging`.
+    let mut platform = unsafe { firmware::platform(info) };
     let devices: Vec<_> =
         platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
     if let Err(e) = mem::enable_paging(&usable, &devices) {
@@ -111,6 +112,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     console::print(format_args!("\nwhat this machine has:\n"));
     report::add_all([findings::machine::memory(facts.memory)]);
+    report::found(format!("sidecore's image at {:#x}, where GRUB has put it", mem::image().0));
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
     report::add_all(findings::processor::clock(cpuid::words));
     if let Some(doubt) = doubt {

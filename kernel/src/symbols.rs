@@ -1,8 +1,10 @@
 //! Names for a backtrace, from the symbol table that GRUB loads beside the image (multiboot2 3.6.7, ELF-64 symbol
-//! table). Without the table, a backtrace has addresses, which `addr2line` understands.
+//! table). Its addresses are those of the file, wherever GRUB has put the image. Without the table, a backtrace has
+//! addresses of the file, which `addr2line` understands.
 
 #![allow(unsafe_code, reason = "reads the symbol table where GRUB put it")]
 
+use crate::mem;
 use boot::information::Information;
 use core::{ffi::CStr, fmt, ptr, slice};
 use spin::Once;
@@ -53,17 +55,25 @@ impl fmt::Display for Named {
     }
 }
 
-/// Prints `address` as the name of the function that contains the byte `before` it, and an offset.
+/// Prints `address` as the name of the function that contains the byte `before` it, and an offset. Without a name: the
+/// number, which is the file's for code of the image.
 pub fn write(f: &mut fmt::Formatter<'_>, address: u64, before: u64) -> fmt::Result {
     match name(address.wrapping_sub(before)) {
         Some((name, offset)) => write!(f, "{:#} +{:#x}", rustc_demangle::demangle(name), offset.saturating_add(before)),
-        None => write!(f, "{address:#x}"),
+        None => write!(f, "{:#x}", in_file(address)),
     }
+}
+
+/// Returns the address in the file of an address of the image. Other addresses stay as they are.
+fn in_file(address: u64) -> u64 {
+    let (start, end) = mem::image();
+    if (start..end).contains(&address) { address.wrapping_sub(mem::moved_by()) } else { address }
 }
 
 /// Returns the function that contains `address`, and the offset in it.
 fn name(address: u64) -> Option<(&'static str, u64)> {
     let symbols = SYMBOLS.get()?;
+    let address = in_file(address);
     let s = symbols.table.iter().find(|s| {
         s.info & 15 == FUNCTION && address.checked_sub(s.value).is_some_and(|offset| offset < s.size.max(1))
     })?;

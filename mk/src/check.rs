@@ -2,18 +2,19 @@
 
 use anyhow::Result;
 
+use crate::image::{TARGET, UEFI};
 use crate::outcome::Outcome;
 use crate::{branches, crates, fetch, imports, tools, ui};
 
-const BARE: &str = "x86_64-unknown-none";
-/// Packages that build only for the bare machine; one of them also with features that add code.
-const BARE_PACKAGES: [&[&str]; 6] = [
-    &["sidecore"],
-    &["sidecore", "--features", "count"],
-    &["sidecore", "--features", "read-memory"],
-    &["bare"],
-    &["isolation"],
-    &["probe"],
+/// Packages that build only for the bare machine, one of them also with features that add code, and for UEFI.
+const BARE_PACKAGES: [(&str, &[&str]); 7] = [
+    (TARGET, &["sidecore"]),
+    (TARGET, &["sidecore", "--features", "count"]),
+    (TARGET, &["sidecore", "--features", "read-memory"]),
+    (TARGET, &["bare"]),
+    (TARGET, &["isolation"]),
+    (TARGET, &["probe"]),
+    (UEFI, &["firmware-memory"]),
 ];
 
 /// A feature that is built only on request, and is checked too: the server of the device model.
@@ -22,11 +23,13 @@ pub const SERVER: &str = "x520-model/server";
 /// Checks formatting, lints, documentation, import cycles, indirect branches and crates. Runs all checks even if one fails.
 /// `update`: writes the list of crates in SECURITY.md and that of indirect branches anew.
 pub fn check(update: bool) -> Result<Outcome> {
-    fetch::ensure_rust_target()?;
+    for target in [TARGET, UEFI] {
+        fetch::ensure_rust_target(target)?;
+    }
     let mut good = tools::cargo(&["fmt", "--all", "--check"], &[])?;
     good &= tools::cargo(&["clippy", "--quiet", "--all-targets", "--features", SERVER, "--", "-D", "warnings"], &[])?;
-    for package in BARE_PACKAGES {
-        let what = [&["clippy", "--quiet", "--release", "--target", BARE, "--package"], package];
+    for (target, package) in BARE_PACKAGES {
+        let what = [&["clippy", "--quiet", "--release", "--target", target, "--package"], package];
         good &= tools::cargo(&[&what.concat()[..], &["--", "-D", "warnings"]].concat(), &[])?;
     }
     good &= tools::cargo(&["doc", "--quiet", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;

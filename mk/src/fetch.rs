@@ -258,17 +258,16 @@ pub fn cloudhv() -> Result<PathBuf> {
     Ok(place.join(FILE))
 }
 
-/// Makes sure that the compiler can build for the bare machine.
-pub fn ensure_rust_target() -> Result<()> {
-    const TARGET: &str = "x86_64-unknown-none";
+/// Makes sure that the compiler can build for a target.
+pub fn ensure_rust_target(target: &str) -> Result<()> {
     let sysroot = quietly(Command::new("rustc").args(["--print", "sysroot"]).current_dir(paths::root()), "rustc")?;
-    if Path::new(sysroot.trim()).join("lib/rustlib").join(TARGET).join("lib").is_dir() {
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir() {
         return Ok(());
     }
-    ui::step("rustup", &format!("target add {TARGET}"));
-    let added = Command::new("rustup").args(["target", "add", TARGET]).current_dir(paths::root()).status();
+    ui::step("rustup", &format!("target add {target}"));
+    let added = Command::new("rustup").args(["target", "add", target]).current_dir(paths::root()).status();
     if !added.is_ok_and(|status| status.success()) {
-        bail!("the Rust target {TARGET} is missing and could not be added; run `rustup target add {TARGET}` here");
+        bail!("the Rust target {target} is missing and could not be added; run `rustup target add {target}` here");
     }
     Ok(())
 }

@@ -16,7 +16,9 @@ use crate::disk::fat::Entry;
 use crate::outcome::Outcome;
 use crate::{disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui, vmlinux};
 
+/// Rust's target of what runs on the bare machine, and of what UEFI starts.
 pub const TARGET: &str = "x86_64-unknown-none";
+pub const UEFI: &str = "x86_64-unknown-uefi";
 /// Profiles of Cargo.toml. The second one checks arithmetic for overflows, and assertions.
 const RELEASE: &str = "release";
 const CHECKED: &str = "checked";
@@ -124,7 +126,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Good);
     }
     let built = if options.usb {
-        media::stick(&content, media::Stick { size: options.size, esp: options.esp }, &work, &place)
+        media::stick(&content, media::Stick { size: options.size, esp: options.esp, before_grub: None }, &work, &place)
     } else {
         media::cd(&content, media::Cd { uefi: true }, &work, &place)
     };
@@ -199,15 +201,25 @@ pub fn counting_disc(folder: &Path) -> Result<PathBuf> {
 
 /// Builds a package for the bare machine with this profile and returns its ELF file.
 fn build(package: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
-    fetch::ensure_rust_target()?;
-    let target = paths::target();
-    let folder = target.display().to_string();
+    Ok(build_for(TARGET, package, features, profile)?.join(package))
+}
+
+/// Builds an application that UEFI starts.
+fn uefi_program(package: &str) -> Result<PathBuf> {
+    Ok(build_for(UEFI, package, &[], RELEASE)?.join(package).with_extension("efi"))
+}
+
+/// Builds a package for a target without an operating system. Returns the folder that it is in.
+fn build_for(target: &str, package: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
+    fetch::ensure_rust_target(target)?;
+    let place = paths::target();
+    let folder = place.display().to_string();
     let arguments =
-        ["build", "--quiet", "--profile", profile, "--package", package, "--target", TARGET, "--target-dir", &folder];
+        ["build", "--quiet", "--profile", profile, "--package", package, "--target", target, "--target-dir", &folder];
     if !tools::cargo(&[&arguments, features].concat(), &[])? {
         bail!("{package} does not build; the compiler's words are above");
     }
-    Ok(target.join(TARGET).join(profile).join(package))
+    Ok(place.join(target).join(profile))
 }
 
 /// Finds the kernel among the files of its package.
@@ -244,6 +256,10 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
         Medium::Disc => return disc_of(&content, folder),
         Medium::StickBios | Medium::StickUefi | Medium::StickSecureBoot => {
             media::stick(&content, media::Stick::default(), folder, &place)?;
+        }
+        Medium::StickUefiKeeps => {
+            let first = uefi_program("firmware-memory")?;
+            media::stick(&content, media::Stick { before_grub: Some(&first), ..Default::default() }, folder, &place)?;
         }
         Medium::CdUefi => media::cd(&content, media::Cd { uefi: true }, folder, &place)?,
         Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, None, folder, &place)?,

@@ -189,7 +189,9 @@ pub enum Medium {
     StickBios,
     /// A USB stick, by UEFI. On QEMU.
     StickUefi,
-    /// The same, by UEFI with Secure Boot and Microsoft's keys. On QEMU.
+    /// The same, by UEFI that keeps the memory from 2 to 16 MiB for itself (`tests/firmware-memory`). On QEMU.
+    StickUefiKeeps,
+    /// The stick, by UEFI with Secure Boot and Microsoft's keys. On QEMU.
     StickSecureBoot,
     /// A CD, by UEFI. On QEMU.
     CdUefi,
@@ -211,7 +213,12 @@ impl Medium {
         match self {
             Self::NetworkBios => Some(Self::BOOT_MAC),
             Self::NetworkUefi => Some(Self::UUID),
-            Self::Disc | Self::StickBios | Self::StickUefi | Self::StickSecureBoot | Self::CdUefi => None,
+            Self::Disc
+            | Self::StickBios
+            | Self::StickUefi
+            | Self::StickUefiKeeps
+            | Self::StickSecureBoot
+            | Self::CdUefi => None,
         }
     }
 }

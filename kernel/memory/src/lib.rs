@@ -11,6 +11,7 @@ pub mod frames;
 pub mod guest;
 pub mod host;
 pub mod maps;
+pub mod reader;
 pub mod ring;
 pub mod span;
 pub mod split;

@@ -4,7 +4,7 @@
 //! that guest.
 
 extern crate alloc;
-use crate::tables::Access;
+use crate::tables::{Access, Format, FrameSource, MapError, Tables};
 use alloc::vec::Vec;
 
 /// Physical addresses: start and end (exclusive), multiples of 4 KiB.
@@ -126,6 +126,18 @@ impl Layout {
     }
 }
 
+/// Makes the hypervisor's own tables from these pieces. `gigabyte_pages`: whether the CPU has pages of 1 GiB.
+///
+/// # Errors
+/// There is no frame for a table, or pieces overlap.
+pub fn tables(pieces: &[Piece], gigabyte_pages: bool, frames: &mut impl FrameSource) -> Result<Tables, MapError> {
+    let mut tables = Tables::new(Format::Host, gigabyte_pages, frames).map_err(MapError::OutOfMemory)?;
+    for piece in pieces {
+        tables.map(piece.at, piece.to, piece.bytes, piece.access, frames)?;
+    }
+    Ok(tables)
+}
+
 /// Returns the ranges as whole pages without the `holes`, sorted. Ranges that touch or overlap become one.
 fn without(ranges: &[Range], holes: &[Range]) -> Vec<Range> {
     let pages = |&(start, end): &Range| (start & !0xfff, end.next_multiple_of(0x1000));
@@ -158,6 +170,7 @@ fn without(ranges: &[Range], holes: &[Range]) -> Vec<Range> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::tests::Leaked;
     use proptest::{collection::vec, prelude::*};
 
     const MIB: u64 = 1 << 20;
@@ -219,6 +232,21 @@ mod tests {
         assert_eq!(layout.guest(Role::Engine, 2), [], "there is no such guest");
         for role in [Role::Control, Role::Engine] {
             assert_eq!(layout.guest(role, 0), [Piece::identity((448 * MIB, 512 * MIB), Access::RW)]);
+        }
+    }
+
+    #[test]
+    fn registers_and_framebuffers_above_4_gib_are_mapped_where_they_are() {
+        let framebuffer = (0x38_0000_0000, 0x38_0000_0000 + 1920 * 1080 * 4);
+        let layout = Layout { devices: vec![framebuffer, (0x90_0000_0000, 0x90_0001_0000)], ..layout() };
+        for gigabyte_pages in [false, true] {
+            let tables = tables(&layout.base(Role::Control), gigabyte_pages, &mut Leaked).unwrap();
+            for at in [framebuffer.0, framebuffer.1 - 1, 0x90_0000_0000, 0x90_0000_ffff] {
+                let (to, _, entry) = tables.lookup(at).unwrap();
+                assert_eq!(to, at);
+                assert_eq!(entry & (1 << 63 | 0x1f), 1 << 63 | 0x1b, "writable, not cached, not executable");
+            }
+            assert_eq!(tables.lookup(framebuffer.1), None);
         }
     }
 

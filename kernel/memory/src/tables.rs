@@ -131,6 +131,16 @@ impl Tables {
         Ok(Self { root: zeroed(frames)?, format, largest: if gigabyte_pages { 2 } else { 1 }, small_executable: false })
     }
 
+    /// The tree that has its root at this physical address, with pages of up to 2 MiB.
+    ///
+    /// # Safety
+    /// There are tables of this format. Each of them is addressable by the host at its physical address. As long as the value
+    /// is used, only it changes them.
+    #[must_use]
+    pub const unsafe fn existing(format: Format, root: u64) -> Self {
+        Self { root, format, largest: 1, small_executable: false }
+    }
+
     /// From now on larger pages are mapped without the right to execute: see [`crate::split`].
     pub fn set_small_executable(&mut self) {
         self.small_executable = true;

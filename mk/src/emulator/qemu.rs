@@ -20,7 +20,7 @@ use crate::{paths, tools};
 /// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
 const EXIT_PORT: &str = "isa-debug-exit,iobase=0xf4,iosize=0x04";
 
-/// Addresses of the hypervisor's image, and many more after it.
+/// Addresses of the hypervisor's image where GRUB puts it on an emulated machine with BIOS, and many more after it.
 const IMAGE: &str = "0x200000+0x2000000";
 
 type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
@@ -130,7 +130,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
 fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
     let disc = run.disc.display();
     match run.setup.medium {
-        Medium::StickUefi | Medium::CdUefi | Medium::NetworkUefi => uefi(command, run.folder, "")?,
+        Medium::StickUefi | Medium::StickUefiKeeps | Medium::CdUefi | Medium::NetworkUefi => {
+            uefi(command, run.folder, "")?
+        }
         Medium::StickSecureBoot => {
             // The variables are protected by system management mode.
             command.args(["-machine", "smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on"]);
@@ -142,7 +144,7 @@ fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
         Medium::Disc | Medium::CdUefi => {
             command.args(["-boot", "d", "-cdrom"]).arg(run.disc);
         }
-        Medium::StickBios | Medium::StickUefi | Medium::StickSecureBoot => {
+        Medium::StickBios | Medium::StickUefi | Medium::StickUefiKeeps | Medium::StickSecureBoot => {
             command.args(["-drive", &format!("if=none,id=stick,format=raw,file={disc}")]);
             command.args([
                 "-device",

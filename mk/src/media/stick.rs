@@ -29,15 +29,17 @@ const FREE: u64 = 64 << 20;
 
 /// How a stick's image is to be.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stick {
+pub struct Stick<'a> {
     /// Bytes of the image. `None`: as many as the files need, and some room.
     pub size: Option<u64>,
     /// The FAT32 partition is an EFI system partition. Otherwise it is of the type "basic data", which every system mounts.
     pub esp: bool,
+    /// A UEFI application that the firmware starts instead of GRUB. It starts GRUB, which is beside it as `GRUBX64.EFI`. For a scenario.
+    pub before_grub: Option<&'a Path>,
 }
 
 /// Makes the image `place`. `work`: a folder for what is needed meanwhile.
-pub fn stick(content: &Content, stick: Stick, work: &Path, place: &Path) -> Result<()> {
+pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> Result<()> {
     fetch::ensure_disk_tools()?;
     let (bios, efi) = (work.join("core.img"), work.join("BOOTX64.EFI"));
     let here = ["fat", "part_gpt"];
@@ -51,7 +53,14 @@ pub fn stick(content: &Content, stick: Stick, work: &Path, place: &Path) -> Resu
     )?;
     grub::image(Format::Efi, PREFIX, &modules(&here), None, &efi)?;
     let mut files = content.files.clone();
-    files.push(Entry { path: "EFI/BOOT/BOOTX64.EFI".to_owned(), source: efi });
+    let mut start = |name: &str, source| files.push(Entry { path: format!("EFI/BOOT/{name}"), source });
+    match stick.before_grub {
+        Some(first) => {
+            start("BOOTX64.EFI", first.to_owned());
+            start("GRUBX64.EFI", efi);
+        }
+        None => start("BOOTX64.EFI", efi),
+    }
 
     let size = match stick.size {
         Some(size) => size,

@@ -6,16 +6,23 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use control::{Command, Event};
 
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
+use crate::session::{Session, number};
 use crate::setup::{Medium, Setup};
 
 /// Pings that have to be answered.
 const PINGS: u64 = 100;
+/// Where the image is if nothing keeps it from there, and what memory firmware keeps in the scenario `usb-uefi-moved`.
+const USUAL_PLACE: u64 = 2 << 20;
+const KEPT: std::ops::Range<u64> = USUAL_PLACE..16 << 20;
+const MOVED: &str = "the stick, by UEFI that keeps 2 to 16 MiB for itself: GRUB puts the image elsewhere, two Linux guests \
+                     ping, and a panic has names in its backtrace";
 /// MiB that OVMF keeps for itself, and more.
 const FIRMWARE_MIB: u32 = 256;
 
@@ -25,12 +32,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let same = "each medium is built twice, in two folders and at two times: the same bytes; a stick is clean for sgdisk and fsck";
     vec![
         alone(scenario("media", same), media),
-        alone(scenario("usb-bios", "a USB stick, by BIOS: two Linux guests ping"), |context, ()| {
-            boots(context, "usb-bios", Medium::StickBios, None)
-        }),
+        alone(
+            scenario("usb-bios", "a USB stick, by BIOS, with the image at 2 MiB: two Linux guests ping"),
+            |context, ()| boots(context, "usb-bios", Medium::StickBios, None),
+        ),
         alone(scenario("usb-uefi", "the same stick, by UEFI: two Linux guests ping"), |context, ()| {
             boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
         }),
+        alone(scenario("usb-uefi-moved", MOVED), moved),
         alone(scenario("cd-uefi", "a CD, by UEFI: two Linux guests ping"), |context, ()| {
             boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
         }),
@@ -68,11 +77,12 @@ fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&st
         setup.memory_mib += FIRMWARE_MIB;
     }
     let mut session = context.boot(&setup)?;
-    session.all_obey(["a", "b"])?;
-    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+    let place = image(&mut session)?;
+    if from.is_none() {
+        context.figures.exactly("address of the image", place as f64, USUAL_PLACE as f64)?;
+    }
+    pings(context, &mut session)?;
     let figures = &mut context.figures;
-    figures.exactly("pings sent", crate::session::number(&ping, "sent")?, PINGS)?;
-    figures.exactly("pings answered", crate::session::number(&ping, "received")?, PINGS)?;
     // OVMF says on COM1 what it starts. BIOS says nothing there.
     let console = session.console()?;
     let starts: Vec<&str> = console.lines().filter(|line| line.contains("BdsDxe: starting Boot")).collect();
@@ -82,6 +92,46 @@ fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&st
         figures.exactly(&format!("of these, from a device path with `{from}`"), right, 1)?;
     }
     session.shut_down().map(drop)
+}
+
+/// Has guest `a` ping guest `b`.
+fn pings(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    session.all_obey(["a", "b"])?;
+    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+    context.figures.exactly("pings sent", number(&ping, "sent")?, PINGS)?;
+    context.figures.exactly("pings answered", number(&ping, "received")?, PINGS)
+}
+
+/// The address of sidecore's image, from its report.
+fn image(session: &mut Session) -> Result<u64> {
+    let text = session.wait("the image's address", seconds(120), |event| match event {
+        Event::Report(entry) => {
+            let (address, _) = entry.text.strip_prefix("sidecore's image at 0x")?.split_once(',')?;
+            Some(address.to_owned())
+        }
+        _ => None,
+    })?;
+    u64::from_str_radix(&text, 16).with_context(|| format!("{text} is no address"))
+}
+
+/// The firmware keeps the memory where the image is otherwise.
+fn moved(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("usb-uefi-moved", Medium::StickUefiKeeps);
+    setup.memory_mib += FIRMWARE_MIB;
+    setup.options = "emulator selftest=panic-at-shutdown";
+    let mut session = context.boot(&setup)?;
+    let place = image(&mut session)?;
+    pings(context, &mut session)?;
+    let console = session.console()?;
+    let kept = console.split_once("firmware keeps ").and_then(|(_, rest)| rest.split_once(" KiB from 2 to 16 MiB"));
+    let kept: u64 = kept.context("the firmware does not say what it keeps")?.0.parse()?;
+    context.figures.at_least("KiB from 2 to 16 MiB that the firmware keeps", kept, 6 << 10)?;
+    context.figures.at_least("address of the image", place, KEPT.end)?;
+    session.send(Command::Shutdown)?;
+    let (message, _, backtrace) = session.panicked(seconds(60))?;
+    ensure!(message.contains("selftest"), "it panicked for another reason: {message}");
+    let named = backtrace.iter().filter(|entry| entry.contains("::")).count();
+    context.figures.at_least("named entries of the backtrace", named, 2)
 }
 
 /// Secure Boot with Microsoft's keys is on, and GRUB on the stick is signed by nobody.
