@@ -117,7 +117,7 @@ pub fn table() -> String {
         }
         for scenario in scenarios {
             let place = |platform: &Platform| {
-                let turns = *platform == Platform::Bochs || scenario.in_turn;
+                let turns = !platform.is_qemu() || scenario.in_turn;
                 if turns { format!("({platform})") } else { platform.to_string() }
             };
             let places: Vec<String> = scenario.platforms.iter().map(place).collect();

@@ -8,7 +8,7 @@ use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{count, shadow};
 use crate::guests::{Guest, server, with_isolation};
 use crate::modes::{self, Completion};
-use crate::platform::{EVERYWHERE, Platform, QEMU};
+use crate::platform::{ALSO_NESTED, EVERYWHERE, NESTED, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
@@ -41,7 +41,16 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            checked("isolation", "a hostile guest is refused everything, and its neighbours' ping goes on", isolation),
+            Check::new(
+                Scenario::new(
+                    "isolation",
+                    "a hostile guest is refused everything, and its neighbours' ping goes on",
+                    ALSO_NESTED,
+                )
+                .checked_on(QEMU)
+                .rarely_on(NESTED),
+                isolation,
+            ),
             check(
                 "isolation-modes",
                 "a hostile guest in every mode of completion: what a mode could change is refused all the same",
@@ -93,7 +102,7 @@ fn hostile(name: &str, mac: u8, platform: Platform, mode: Completion, cmdline: &
     let lenient = match platform {
         _ if !mode.owns_apic => "",
         Platform::Bochs => "lenient-divide",
-        Platform::Kvm | Platform::Qemu => "lenient-apic",
+        Platform::Kvm | Platform::Qemu | Platform::Nested => "lenient-apic",
     };
     format!(
         "[[guest]]\nname = \"{name}\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\nautostart = false\n\
