@@ -1,7 +1,9 @@
 //! Nested KVM on any machine: QEMU with KVM, in a Linux that QEMU's translator runs.
 //!
 //! The Linux stays from run to run ([`first_level`]). What QEMU says in it, and what its kernel's log has of the run, are in the files
-//! `emulator` and `kernel-log` in the folder of the run's logs. If KVM complains in that log, the run has not ended in order.
+//! `emulator` and `kernel-log` in the folder of the run's logs. If KVM complains in that log, the run has not ended in order. If the
+//! Linux does not answer any more, its console and its processors' registers are in the file `first-level`, and the next run gets a
+//! new one.
 
 mod first_level;
 mod kernel_log;
@@ -23,6 +25,8 @@ use super::process::Run;
 use super::{Started, qemu};
 use first_level::{Ended, FirstLevel};
 use marked::Marked;
+
+use crate::ui;
 
 /// Time for a killed QEMU to end. It only ends a hang.
 const KILLED: Duration = Duration::from_secs(60);
@@ -116,7 +120,8 @@ impl Machine for Nested {
             Ok(None) => Ok(false),
             Err(error) => {
                 // The next run gets another one.
-                self.first = None;
+                let state = self.first.take().map(|mut first| first.state());
+                fs::write(self.folder.join("first-level"), state.unwrap_or_default())?;
                 Err(error)
             }
         }
@@ -125,12 +130,14 @@ impl Machine for Nested {
     fn kill(&mut self) {
         let Some(mut first) = self.first.take() else { return };
         let ended = first.kill().and_then(|()| first.ended(self.number, &mut self.said, KILLED));
-        // One that does not answer ends here.
-        if let Ok(Some(ended)) = ended {
-            self.first = Some(first);
-            if let Err(error) = self.finish(&ended) {
-                crate::ui::error(&format!("{error:#}"));
-            }
+        let Ok(Some(ended)) = ended else {
+            // It does not answer, and ends here. A file that cannot be written is only missed by who wants to know why.
+            let _ = fs::write(self.folder.join("first-level"), first.state());
+            return;
+        };
+        self.first = Some(first);
+        if let Err(error) = self.finish(&ended) {
+            ui::error(&format!("{error:#}"));
         }
     }
 

@@ -16,7 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use scenarios::initramfs;
+use scenarios::machine::Machine as _;
+use serde_json::json;
 
+use super::super::monitor::Monitor;
 use super::super::process::{Process, SocketPath, fresh};
 use super::super::qemu::{self, accept};
 use super::marked::skip_past;
@@ -93,8 +96,8 @@ impl FirstLevel {
         fs::write(&initrd, initramfs::first_level(&paths::tree(), &paths::guest_kernel())?)?;
         File::create(&cd)?.set_len(CD_BYTES)?;
 
-        let control = SocketPath::new("control");
-        let listener = UnixListener::bind(&control.0)?;
+        let [control, monitor] = ["control", "monitor"].map(SocketPath::new);
+        let listeners = (UnixListener::bind(&control.0)?, UnixListener::bind(&monitor.0)?);
         let serial = ["com1", "com2"].map(SocketPath::new);
         let mut command = qemu::command();
         command.args(["-M", "q35", "-accel", "tcg", "-cpu", "max", "-smp", &CPUS.to_string()]);
@@ -122,6 +125,8 @@ impl FirstLevel {
             command.args(["-chardev", &format!("socket,id={name},path={}{server}", at.0.display())]);
             command.args(["-device", &format!("virtserialport,chardev={name},nr={n},name={name}")]);
         }
+        command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
+        command.args(["-mon", "chardev=monitor,mode=control"]);
         fs::write(folder.join("command"), format!("{command:?}\n"))?;
         let words = folder.join("emulator");
         let file = File::create(&words)?;
@@ -138,7 +143,8 @@ impl FirstLevel {
         let child = started.recv()?.context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
         let mut process =
             Process { child, com1: console, record: None, sockets: Vec::new(), monitor: None, typed: None };
-        let stream = accept(&listener, &mut process, &words)?;
+        let stream = accept(&listeners.0, &mut process, &words)?;
+        process.monitor = Some(Monitor::new(accept(&listeners.1, &mut process, &words)?)?);
         let (sender, answers) = mpsc::channel();
         let reader = BufReader::new(stream.try_clone()?);
         thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -236,6 +242,19 @@ impl FirstLevel {
 
     fn gone(&self) -> String {
         format!("the first-level Linux has ended\n{}", self.last_words())
+    }
+
+    /// Its console, and what its processors do: for whoever wants to know why it does not answer.
+    pub fn state(&mut self) -> String {
+        let mut state = self.console();
+        for line in ["info registers -a", "info lapic 0", "info lapic 1", "info lapic 2", "info lapic 3"] {
+            let said = self.process.monitor("human-monitor-command", &json!({ "command-line": line }));
+            state += &match said {
+                Ok(said) => format!("\n{line}:\n{}", said.as_str().unwrap_or_default()),
+                Err(error) => format!("\n{line}: {error:#}\n"),
+            };
+        }
+        state
     }
 
     fn console(&self) -> String {
