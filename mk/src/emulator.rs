@@ -248,9 +248,12 @@ fn boxed((process, input, output): (Process, Box<dyn Read + Send>, Box<dyn Write
 /// Prints on which platform something will run, and why.
 pub fn announce(platform: Platform, asked: bool) {
     let why = match (platform, asked) {
-        (_, true) => "as asked",
-        (Platform::Kvm, false) => "hardware virtualization nests here",
-        (_, false) => "no hardware virtualization that nests here: QEMU's translator, with SVM",
+        (_, true) => "as asked".to_owned(),
+        (Platform::Kvm, false) => "hardware virtualization nests here".to_owned(),
+        (_, false) => {
+            let lacks = kvm_is_usable().err().map_or(String::new(), |error| format!(": {error}"));
+            format!("no hardware virtualization that nests here{lacks}; QEMU's translator, with SVM")
+        }
     };
     ui::step("platform", &format!("{platform} ({why})"));
 }
