@@ -158,6 +158,17 @@ mod tests {
     }
 
     #[test]
+    fn four_scenarios_run_in_nested_kvm_without_full_and_what_is_rare_somewhere_runs_there() {
+        let all: Vec<_> = all().iter().flat_map(|boot| boot.scenarios()).collect();
+        assert!(all.iter().all(|scenario| scenario.rare.iter().all(|rare| scenario.platforms.contains(rare))));
+        let nested = |scenario: &&crate::scenario::Scenario| {
+            scenario.platforms.contains(&Platform::Nested) && !scenario.rare.contains(&Platform::Nested)
+        };
+        let names: Vec<_> = all.iter().filter(nested).map(|scenario| scenario.name).collect();
+        assert_eq!(names, ["boot-report", "two-guests-ping", "eli-traffic", "eli-steady"]);
+    }
+
+    #[test]
     fn the_readme_has_the_table() {
         assert!(include_str!("../README.md").contains(&table()), "`cargo mk e2e --list` prints the table");
     }

@@ -92,8 +92,9 @@ fn checks(names: Names, platforms: &'static [Platform], runs: [Run; 4], steady: 
     const RESTARTS: &str = "a guest is killed and started again and again under load; its neighbour is unharmed";
     let scenario = |name, about| {
         let scenario = Scenario::new(name, about, platforms);
-        // Of nested KVM, `eli` under traffic is what has to work first.
-        if ["eli-traffic", "eli-steady"].contains(&name) { scenario } else { scenario.rarely_on(NESTED) }
+        // `eli` under traffic is what nested KVM is for.
+        let usual = ["eli-traffic", "eli-steady"].contains(&name) || !platforms.contains(&Platform::Nested);
+        if usual { scenario } else { scenario.rarely_on(NESTED) }
     };
     let restarts = scenario(names.restarts, RESTARTS);
     let restarts = match names.restarts {
