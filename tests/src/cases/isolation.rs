@@ -8,7 +8,7 @@ use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{count, shadow};
 use crate::guests::{Guest, server, with_isolation};
 use crate::modes::{self, Completion};
-use crate::platform::{ALSO_NESTED, EVERYWHERE, NESTED, Platform, QEMU};
+use crate::platform::{EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
@@ -41,16 +41,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            Check::new(
-                Scenario::new(
-                    "isolation",
-                    "a hostile guest is refused everything, and its neighbours' ping goes on",
-                    ALSO_NESTED,
-                )
-                .checked_on(QEMU)
-                .rarely_on(NESTED),
-                isolation,
-            ),
+            checked("isolation", "a hostile guest is refused everything, and its neighbours' ping goes on", isolation),
             check(
                 "isolation-modes",
                 "a hostile guest in every mode of completion: what a mode could change is refused all the same",
