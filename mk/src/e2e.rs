@@ -31,7 +31,7 @@ pub const MINUTES: f64 = 12.0;
 pub struct Options {
     /// Only this scenario, or those of this boot [default: the everyday ones].
     name: Option<String>,
-    /// Only there: kvm, qemu or bochs [default: kvm where it nests, otherwise qemu; one that is named also on bochs].
+    /// Only there: kvm, qemu, nested or bochs [default: kvm where it nests, otherwise qemu; one that is named also on bochs].
     #[arg(long)]
     platform: Option<Platform>,
     /// At the length that takes long.
@@ -114,7 +114,9 @@ fn run(options: &Options) -> Result<Tally> {
             // A scenario that takes turns on QEMU runs here only if it is named.
             let turns = |scenario: &Scenario| platform.is_qemu() && options.name.is_none() && scenario.in_turn;
             let here = boot.scenarios().into_iter().filter(|scenario| scenario.platforms.contains(&platform));
-            let here = here.filter(|scenario| !turns(scenario) && asked(&**boot, scenario));
+            let rare =
+                |scenario: &Scenario| !options.full && options.name.is_none() && scenario.rare.contains(&platform);
+            let here = here.filter(|scenario| !turns(scenario) && !rare(scenario) && asked(&**boot, scenario));
             let mut names = Vec::new();
             for Scenario { name, needs, .. } in here {
                 match needs.filter(|variable| env::var_os(variable).is_none()) {
@@ -193,7 +195,7 @@ fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + S
 fn lanes(platform: Platform) -> usize {
     match platform {
         Platform::Bochs => thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE),
-        Platform::Kvm | Platform::Qemu => 1,
+        Platform::Kvm | Platform::Qemu | Platform::Nested => 1,
     }
 }
 
@@ -227,7 +229,11 @@ fn report(run: &Run<'_>, ran: &Ran, json: bool) {
 
 /// The name of a platform in the rotation. QEMU has the same name with KVM and without.
 fn word(platform: Platform) -> &'static str {
-    if platform.is_qemu() { "qemu" } else { "bochs" }
+    match platform {
+        Platform::Kvm | Platform::Qemu => "qemu",
+        Platform::Nested => "nested",
+        Platform::Bochs => "bochs",
+    }
 }
 
 /// The rotation's file.
@@ -235,7 +241,7 @@ fn rotation_file() -> PathBuf {
     paths::root().join(FILE)
 }
 
-/// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions
+/// What takes turns: everything on Bochs and on nested KVM, scenarios on QEMU that are too long for every day, and long versions
 /// (`--full`) on QEMU. Then scenarios with the checked hypervisor (`--checked`).
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
     let (mut keys, mut checked) = (Vec::new(), Vec::new());
@@ -247,6 +253,9 @@ fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
         };
         if scenario.platforms.contains(&Platform::Bochs) {
             keys.push(key("bochs", "usual"));
+        }
+        if scenario.platforms.contains(&Platform::Nested) {
+            keys.push(key("nested", "usual"));
         }
         if scenario.in_turn {
             keys.push(key("qemu", "usual"));
@@ -343,7 +352,7 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
         }
     };
     let mut tally = Tally::default();
-    for platform in [qemu, Platform::Bochs] {
+    for platform in [qemu, Platform::Nested, Platform::Bochs] {
         let mine = |key: &&Key| key.platform == word(platform);
         let mut runs = Vec::new();
         for key in chosen.iter().filter(mine) {
@@ -355,6 +364,9 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
             }
         }
         tally.add(side_by_side(&runs, json, &note));
+        if platform == Platform::Nested {
+            emulator::end_nested();
+        }
     }
     let rotation = rotation.into_inner().unwrap_or_else(PoisonError::into_inner);
     for row in rotation.too_old() {

@@ -5,6 +5,7 @@ mod disk;
 mod disk_file;
 mod linux;
 mod monitor;
+mod nested;
 mod nic;
 mod nvme;
 mod process;
@@ -14,11 +15,13 @@ pub mod vhost;
 mod virtio_disk;
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
 use scenarios::launch::{Joined, Judge, Launch};
+use scenarios::machine::Machine;
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
@@ -28,7 +31,7 @@ use crate::{fetch, image, media, paths, tools, ui};
 
 use process::{NEXT_DISC, Process, Run, Wire, fresh};
 use qemu::kvm_is_usable;
-pub use {process::SocketPath, qemu::command as qemu_command};
+pub use {nested::end as end_nested, process::SocketPath, qemu::command as qemu_command};
 
 /// Starts emulators of one kind.
 pub struct Emulator {
@@ -216,30 +219,41 @@ impl Emulator {
 
     fn boot(&self, folder: &Path, setup: &Setup, disc: &Path, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
         let run = Run { setup, folder, disc, nics, wires: &wires };
-        let (mut machine, input, output): (Process, Box<dyn std::io::Read + Send>, Box<dyn std::io::Write + Send>) =
-            match self.platform {
-                Platform::Bochs => bochs::start(&run)?,
-                Platform::Kvm | Platform::Qemu => {
-                    let com1 = self.consoles.as_ref().map(|(com1, _)| com1.as_path());
-                    qemu::start(&run, self.platform == Platform::Kvm, com1)?
-                }
-            };
+        let (machine, input, output): Started = match self.platform {
+            Platform::Nested => nested::start(&run)?,
+            Platform::Bochs => boxed(bochs::start(&run)?),
+            Platform::Kvm | Platform::Qemu => {
+                let com1 = self.consoles.as_ref().map(|(com1, _)| com1.as_path());
+                let (mut process, input, output) = qemu::start(&run, self.platform == Platform::Kvm, com1)?;
+                process.sockets.extend(wires.into_iter().map(|(own, _)| own));
+                boxed((process, input, output))
+            }
+        };
         let (input, output) = match &self.consoles {
             Some((_, com2)) => share::share(com2, (input, output))?,
             None => (input, output),
         };
-        machine.sockets.extend(wires.into_iter().map(|(own, _)| own));
         let log = File::create(folder.join("com2"))?;
-        Ok(Session::new(Box::new(machine), input, output, Box::new(log), self.platform.patience()))
+        Ok(Session::new(machine, input, output, Box::new(log), self.platform.patience()))
     }
+}
+
+/// A running machine, and both directions of its COM2.
+type Started = (Box<dyn Machine>, Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+fn boxed((process, input, output): (Process, Box<dyn Read + Send>, Box<dyn Write + Send>)) -> Started {
+    (Box::new(process), input, output)
 }
 
 /// Prints on which platform something will run, and why.
 pub fn announce(platform: Platform, asked: bool) {
     let why = match (platform, asked) {
-        (_, true) => "as asked",
-        (Platform::Kvm, false) => "hardware virtualization nests here",
-        (_, false) => "no hardware virtualization that nests here: QEMU's translator, with SVM",
+        (_, true) => "as asked".to_owned(),
+        (Platform::Kvm, false) => "hardware virtualization nests here".to_owned(),
+        (_, false) => {
+            let lacks = kvm_is_usable().err().map_or(String::new(), |error| format!(": {error}"));
+            format!("no hardware virtualization that nests here{lacks}; QEMU's translator, with SVM")
+        }
     };
     ui::step("platform", &format!("{platform} ({why})"));
 }

@@ -41,6 +41,24 @@ const FAT_MODULES: [&str; 4] = ["nls_cp437", "nls_ascii", "fat", "vfat"];
 /// Modules for a file system on it. Only the full image has them.
 const FILE_SYSTEM_MODULES: [&str; 6] = ["crc32c_generic", "libcrc32c", "crc16", "mbcache", "jbd2", "ext4"];
 
+/// Modules of the Linux that runs QEMU with KVM on a processor with SVM.
+const KVM_MODULES: [&str; 10] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "irqbypass",
+    "kvm",
+    "kvm_amd",
+];
+
+/// What QEMU's PC loads from its folder of firmware, in the tree of packages.
+const FIRMWARE: [&str; 3] =
+    ["usr/share/seabios/bios-256k.bin", "usr/share/seabios/vgabios-stdvga.bin", "usr/share/qemu/kvmvapic.bin"];
+
 /// The modules of a machine with an 82599.
 const NIC_MODULES: [&str; 6] = ["mdio", "libphy", "mdio_devres", "dca", "xfrm_algo", "ixgbe"];
 
@@ -50,6 +68,7 @@ const OPTIONAL: [&str; 3] = ["virtio_pci_modern_dev", "virtio_pci_legacy_dev", "
 const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 const PLAIN_ACTIONS: &[u8] = include_bytes!("../guest/plain");
+const FIRST_LEVEL: &[u8] = include_bytes!("../guest/first-level");
 const DISK_ACTIONS: &[u8] = include_bytes!("../guest/disk");
 
 /// The content of an image.
@@ -113,6 +132,28 @@ pub fn plain(tree: &Path, kernel: &Path, doctor: &Path) -> Result<Vec<u8>> {
     add_modules(&mut archive, kernel, &["msr"], "msr")?;
     archive.file("usr/bin/sidecore-doctor", 0o755, &read(doctor)?);
     archive.file("actions", 0o644, PLAIN_ACTIONS);
+    Ok(archive.finish())
+}
+
+/// Builds an image for the Linux in which QEMU runs with KVM (the platform `nested`), from a tree of unpacked Debian packages and
+/// an unpacked kernel package: QEMU, its libraries, SeaBIOS and `guest/first-level`.
+///
+/// # Errors
+/// A file is missing.
+pub fn first_level(tree: &Path, kernel: &Path) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    let folders =
+        ["bin", "dev", "firmware", "lib", "lib/x86_64-linux-gnu", "lib64", "modules", "tmp", "usr", "usr/bin"];
+    folders.into_iter().for_each(|path| archive.directory(path));
+    archive.character_device("dev/console", 5, 1);
+    archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
+    archive.file("init", 0o755, FIRST_LEVEL);
+    add_modules(&mut archive, kernel, &KVM_MODULES, "list")?;
+    add_programs(&mut archive, tree, &["usr/bin/qemu-system-x86_64"])?;
+    for path in FIRMWARE {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        archive.file(&format!("firmware/{name}"), 0o644, &read(&tree.join(path))?);
+    }
     Ok(archive.finish())
 }
 

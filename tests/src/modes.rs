@@ -1,7 +1,7 @@
 //! The modes of requests and completions, and the platforms that have each. Scenarios and benchmarks take the modes
 //! from here, so a new mode is one new line.
 
-use crate::platform::{EVERYWHERE, Platform};
+use crate::platform::{ALSO_NESTED, Platform};
 
 /// A value of `completion` in sidecore.toml.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +29,9 @@ pub struct Requests {
 /// never takes those after it.
 const COMPLETIONS: &[Completion] = &[
     Completion { name: "posted", platforms: &[Platform::Bochs], exits: false, owns_apic: false },
-    Completion { name: "eli", platforms: EVERYWHERE, exits: false, owns_apic: true },
-    Completion { name: "inject", platforms: EVERYWHERE, exits: true, owns_apic: false },
-    Completion { name: "direct", platforms: EVERYWHERE, exits: false, owns_apic: true },
+    Completion { name: "eli", platforms: ALSO_NESTED, exits: false, owns_apic: true },
+    Completion { name: "inject", platforms: ALSO_NESTED, exits: true, owns_apic: false },
+    Completion { name: "direct", platforms: ALSO_NESTED, exits: false, owns_apic: true },
 ];
 
 const REQUESTS: &[Requests] = &[

@@ -5,6 +5,10 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 
+/// Every platform.
+pub const ALSO_NESTED: &[Platform] = &[Platform::Kvm, Platform::Qemu, Platform::Nested, Platform::Bochs];
+/// Nested KVM only.
+pub const NESTED: &[Platform] = &[Platform::Nested];
 /// QEMU in either form, and Bochs.
 pub const EVERYWHERE: &[Platform] = &[Platform::Kvm, Platform::Qemu, Platform::Bochs];
 /// QEMU only: what takes too long on Bochs.
@@ -19,6 +23,8 @@ pub enum Platform {
     Kvm,
     /// QEMU's own translator, which has SVM.
     Qemu,
+    /// QEMU with KVM, in a Linux that QEMU's translator runs. KVM offers sidecore the SVM that it nests.
+    Nested,
     /// Bochs, which has VT-x.
     Bochs,
 }
@@ -28,11 +34,12 @@ impl Platform {
     pub fn patience(self) -> u32 {
         match self {
             Self::Kvm | Self::Qemu => 1,
+            Self::Nested => 4,
             Self::Bochs => 8,
         }
     }
 
-    /// Whether it is one of the two ways to run QEMU.
+    /// Whether it is one of the two ways to run QEMU on this machine itself.
     pub fn is_qemu(self) -> bool {
         matches!(self, Self::Kvm | Self::Qemu)
     }
@@ -43,6 +50,7 @@ impl fmt::Display for Platform {
         f.write_str(match self {
             Self::Kvm => "kvm",
             Self::Qemu => "qemu",
+            Self::Nested => "nested",
             Self::Bochs => "bochs",
         })
     }
@@ -55,8 +63,9 @@ impl FromStr for Platform {
         match text {
             "kvm" => Ok(Self::Kvm),
             "qemu" => Ok(Self::Qemu),
+            "nested" => Ok(Self::Nested),
             "bochs" => Ok(Self::Bochs),
-            _ => bail!("{text:?} is no platform: kvm, qemu or bochs"),
+            _ => bail!("{text:?} is no platform: kvm, qemu, nested or bochs"),
         }
     }
 }

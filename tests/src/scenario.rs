@@ -29,6 +29,8 @@ pub struct Scenario {
     pub longer: &'static [Platform],
     /// Whether it takes turns on QEMU, because it is too long for every day.
     pub in_turn: bool,
+    /// The platforms on which a run of all scenarios has it only with `--full`.
+    pub rare: &'static [Platform],
     /// The platforms on which it takes turns with a checked hypervisor as well.
     pub checked: &'static [Platform],
     /// An environment variable that names a file which it needs. Without the variable it is skipped.
@@ -39,13 +41,19 @@ impl Scenario {
     /// A scenario that `--full` does not make longer.
     #[must_use]
     pub const fn new(name: &'static str, about: &'static str, platforms: &'static [Platform]) -> Self {
-        Self { name, about, platforms, longer: &[], in_turn: false, checked: &[], needs: None }
+        Self { name, about, platforms, longer: &[], in_turn: false, rare: &[], checked: &[], needs: None }
     }
 
     /// The same, taking turns on QEMU as well.
     #[must_use]
     pub const fn taking_turns(self) -> Self {
         Self { in_turn: true, ..self }
+    }
+
+    /// The same, on these platforms only if it is named, or with `--full`.
+    #[must_use]
+    pub const fn rarely_on(self, rare: &'static [Platform]) -> Self {
+        Self { rare, ..self }
     }
 
     /// The same, taking turns on these platforms with a hypervisor that is built to check arithmetic and assertions.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplink};
+use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Setup, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -44,13 +44,6 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let typed_listener = typed.as_ref().map(listen).transpose()?;
     let console = console.or(typed.as_ref().map(|path| path.0.as_path()));
     let com1 = run.folder.join("com1").display().to_string();
-    let cpu = if kvm { "host" } else { "max" };
-    let cpu = match setup.lacks {
-        None => cpu.to_owned(),
-        // Whichever the processor has.
-        Some(Feature::Virtualization) => format!("{cpu},svm=off,vmx=off"),
-        Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
-    };
 
     let mut command = command();
     let accelerator = match (kvm, setup.logs_instructions) {
@@ -58,15 +51,10 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         (false, false) => "tcg",
         (false, true) => "tcg,one-insn-per-tb=on",
     };
-    command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
+    machine(&mut command, setup, accelerator, if kvm { "host" } else { "max" });
     if setup.logs_instructions {
         command.args(["-dfilter", IMAGE, "-D"]).arg(run.folder.join("executed"));
     }
-    let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
-    command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
-    command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
-    command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
-    command.args(["-device", EXIT_PORT]);
     boot_from(&mut command, run)?;
     let first = match console {
         // QEMU's log has a byte twice if the socket was full. So whoever types keeps what comes out.
@@ -124,6 +112,22 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         process.typed = Some(stream);
     }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
+
+/// Gives QEMU the processors and the memory of a setup, and the devices that every setup has.
+pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &str) {
+    let cpu = match setup.lacks {
+        None => cpu.to_owned(),
+        // Whichever the processor has.
+        Some(Feature::Virtualization) => format!("{cpu},svm=off,vmx=off"),
+        Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
+    };
+    command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
+    let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
+    command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
+    command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
+    command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
+    command.args(["-device", EXIT_PORT]);
 }
 
 /// Gives the machine its medium, and OVMF if it boots by UEFI.

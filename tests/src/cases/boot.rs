@@ -11,7 +11,7 @@ use crate::boot::{Boot, Check, Shared, Wanted, alone};
 use crate::counts::exits;
 use crate::guests::{Guest, config_text, server, with_entries};
 use crate::modes;
-use crate::platform::{BOCHS, EVERYWHERE, Platform, QEMU};
+use crate::platform::{ALSO_NESTED, BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
 use crate::setup::{Content, Feature, Module, Setup};
@@ -37,7 +37,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             end: |mut reported| reported.session.shut_down().map(drop),
             checks: vec![
                 Check::new(
-                    scenario("boot-report", "says what the machine has, and starts all of its cores"),
+                    Scenario::new("boot-report", "says what the machine has, and starts all of its cores", ALSO_NESTED),
                     boot_report,
                 ),
                 Check::new(
@@ -123,8 +123,11 @@ struct Reported {
 
 fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Reported) -> Result<()> {
     let machine = session.booted(seconds(60))?;
-    let expected =
-        if context.platform() == Platform::Bochs { Some(Virtualization::Vmx) } else { machine.virtualization };
+    let expected = match context.platform() {
+        Platform::Bochs => Some(Virtualization::Vmx),
+        Platform::Qemu | Platform::Nested => Some(Virtualization::Svm),
+        Platform::Kvm => machine.virtualization,
+    };
     ensure!(machine.virtualization.is_some(), "neither SVM nor VT-x was found");
     ensure!(machine.virtualization == expected, "found {:?} on {}", machine.virtualization, context.platform());
     context.figures.exactly("cores", machine.cores, f64::from(setup.cpus))?;

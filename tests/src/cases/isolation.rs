@@ -93,7 +93,7 @@ fn hostile(name: &str, mac: u8, platform: Platform, mode: Completion, cmdline: &
     let lenient = match platform {
         _ if !mode.owns_apic => "",
         Platform::Bochs => "lenient-divide",
-        Platform::Kvm | Platform::Qemu => "lenient-apic",
+        Platform::Kvm | Platform::Qemu | Platform::Nested => "lenient-apic",
     };
     format!(
         "[[guest]]\nname = \"{name}\"\nvcpus = 1\nmemory = \"64M\"\nkernel = \"isolation\"\nautostart = false\n\

@@ -8,7 +8,7 @@ use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::costs::Costs;
 use crate::counts::{console as console_of, entropy, guest, io_exits, starts};
 use crate::guests::{Guest, server};
-use crate::platform::EVERYWHERE;
+use crate::platform::{ALSO_NESTED, EVERYWHERE, NESTED};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
@@ -45,9 +45,13 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ),
             check("guest-reset", "a guest that resets itself ends with that reason, and can be started", guest_reset),
             check("power-button", "`stop` presses the power button, and the guest powers itself off", power_button),
-            check(
-                "guest-triple-fault",
-                "a triple fault ends its guest, which is restarted; no other is harmed",
+            Check::new(
+                Scenario::new(
+                    "guest-triple-fault",
+                    "a triple fault ends its guest, which is restarted; no other is harmed",
+                    ALSO_NESTED,
+                )
+                .rarely_on(NESTED),
                 triple_fault,
             ),
         ],

@@ -8,7 +8,7 @@ use super::{offloads, smp};
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{all_exits, busy_turns, exits_of_vcpus, net};
 use crate::guests::{Guest, server};
-use crate::platform::{EVERYWHERE, QEMU};
+use crate::platform::{ALSO_NESTED, NESTED, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
@@ -26,7 +26,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            Check::new(Scenario::new("two-guests-ping", pings, EVERYWHERE).checked_on(QEMU), ping),
+            Check::new(Scenario::new("two-guests-ping", pings, ALSO_NESTED).checked_on(QEMU), ping),
             check("two-guests-iperf", "TCP both ways, and a file of 256 MiB that arrives intact", QEMU, iperf),
             check(
                 "offloads",
@@ -40,10 +40,13 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 QEMU,
                 offloads::software,
             ),
-            check(
-                "smp-guest",
-                "two virtual CPUs, both at work; one goes offline and comes back",
-                EVERYWHERE,
+            Check::new(
+                Scenario::new(
+                    "smp-guest",
+                    "two virtual CPUs, both at work; one goes offline and comes back",
+                    ALSO_NESTED,
+                )
+                .rarely_on(NESTED),
                 smp_guest,
             ),
         ],

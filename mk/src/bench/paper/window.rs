@@ -70,7 +70,7 @@ impl Length {
     pub fn of(platform: Platform, quick: bool) -> Self {
         let (seconds, units) = match platform {
             Platform::Bochs => (0.4, 100),
-            Platform::Kvm | Platform::Qemu => (4.0, 200),
+            Platform::Kvm | Platform::Qemu | Platform::Nested => (4.0, 200),
         };
         if quick { Self { seconds: seconds / 4.0, units: units / 4 } } else { Self { seconds, units } }
     }

@@ -1,0 +1,176 @@
+//! Nested KVM on any machine: QEMU with KVM, in a Linux that QEMU's translator runs.
+//!
+//! The Linux stays from run to run ([`first_level`]). What QEMU says in it, and what its kernel's log has of the run, are in the files
+//! `emulator` and `kernel-log` in the folder of the run's logs. If KVM complains in that log, the run has not ended in order. If the
+//! Linux does not answer any more, its console and its processors' registers are in the file `first-level`, and the next run gets a
+//! new one.
+
+mod first_level;
+mod kernel_log;
+mod marked;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use scenarios::machine::Machine;
+use scenarios::setup::{Medium, Setup, Uplink};
+
+use super::process::Run;
+use super::{Started, qemu};
+use first_level::{Ended, FirstLevel};
+use marked::Marked;
+
+use crate::ui;
+
+/// Time for a killed QEMU to end. It only ends a hang.
+const KILLED: Duration = Duration::from_secs(60);
+
+/// Ends the first-level Linux, if one is there.
+pub fn end() {
+    FirstLevel::end_idle();
+}
+
+/// The line on a serial port at the beginning or the end of a run.
+fn mark(number: u32, word: &str) -> Vec<u8> {
+    format!("\x1crun {number} {word}\n").into_bytes()
+}
+
+/// Starts QEMU in the first-level Linux. Returns both directions of COM2.
+pub fn start(run: &Run<'_>) -> Result<Started> {
+    if let Some(what) = lacking(run.setup) {
+        bail!("a machine in nested KVM has no {what}");
+    }
+    let mut command = Command::new("qemu");
+    qemu::machine(&mut command, run.setup, "kvm", "host");
+    let arguments: Vec<String> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    fs::write(run.folder.join("command"), format!("{}\n", arguments.join(" ")))?;
+
+    let mut first = FirstLevel::take()?;
+    let (number, [com1, com2]) = first.run(run.disc, &arguments)?;
+    let typed = com1.try_clone()?;
+    let console = run.folder.join("com1");
+    let mut file = File::create(&console).with_context(|| format!("cannot write {}", console.display()))?;
+    let mut output = Marked::new(com1, &mark(number, "ends"));
+    thread::spawn(move || std::io::copy(&mut output, &mut file));
+    let input = com2.try_clone()?;
+    let folder = run.folder.to_owned();
+    let machine = Nested { first: Some(first), number, folder, typed, said: Vec::new() };
+    Ok((Box::new(machine), Box::new(Marked::new(com2, &mark(number, "ends"))), Box::new(input)))
+}
+
+/// Something in a setup that machines there do not have.
+fn lacking(setup: &Setup) -> Option<&'static str> {
+    let disks =
+        !setup.nvme.is_empty() || !setup.virtio_disks.is_empty() || setup.image.is_some() || setup.in_slot.is_some();
+    let reports = setup.record_exits || setup.logs_instructions || setup.traces_admin;
+    [
+        (setup.medium != Medium::Disc, "medium but a CD"),
+        (setup.uplink != Uplink::None, "uplink"),
+        (disks, "disk"),
+        (setup.idle_usb, "USB"),
+        (setup.after_reset.is_some(), "second medium"),
+        (reports, "records by the emulator"),
+        (setup.memory_mib > FirstLevel::room(), "room for that much memory"),
+    ]
+    .into_iter()
+    .find_map(|(wanted, what)| wanted.then_some(what))
+}
+
+/// A machine in the first-level Linux.
+struct Nested {
+    /// `None`: the run has ended.
+    first: Option<FirstLevel>,
+    number: u32,
+    folder: PathBuf,
+    /// What goes to COM1.
+    typed: UnixStream,
+    /// What QEMU has said.
+    said: Vec<String>,
+}
+
+impl Nested {
+    /// Writes down what is left of a run that has ended, and gives the Linux back. Error: KVM has complained.
+    fn finish(&mut self, ended: &Ended) -> Result<()> {
+        if let Some(first) = self.first.take() {
+            first.give_back();
+        }
+        let lines = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        fs::write(self.folder.join("emulator"), lines(&ended.said))?;
+        fs::write(self.folder.join("kernel-log"), lines(&ended.log))?;
+        let log: Vec<&str> = ended.log.iter().map(String::as_str).collect();
+        let complaints = kernel_log::complaints(&log);
+        if !complaints.is_empty() {
+            bail!("the kernel with KVM complains:\n  {}", complaints.join("\n  "));
+        }
+        Ok(())
+    }
+}
+
+impl Machine for Nested {
+    fn ended(&mut self) -> Result<bool> {
+        let Some(first) = &mut self.first else { return Ok(true) };
+        match first.ended(self.number, &mut self.said, Duration::ZERO) {
+            Ok(Some(ended)) => self.finish(&ended).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(error) => {
+                // The next run gets another one.
+                let state = self.first.take().map(|mut first| first.state());
+                fs::write(self.folder.join("first-level"), state.unwrap_or_default())?;
+                Err(error)
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        let Some(mut first) = self.first.take() else { return };
+        let ended = first.kill().and_then(|()| first.ended(self.number, &mut self.said, KILLED));
+        let Ok(Some(ended)) = ended else {
+            // It does not answer, and ends here. A file that cannot be written is only missed by who wants to know why.
+            let _ = fs::write(self.folder.join("first-level"), first.state());
+            return;
+        };
+        self.first = Some(first);
+        if let Err(error) = self.finish(&ended) {
+            ui::error(&format!("{error:#}"));
+        }
+    }
+
+    fn console(&self) -> Result<String> {
+        let bytes = fs::read(self.folder.join("com1")).context("cannot read the file of COM1")?;
+        Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
+    }
+
+    fn file(&self, name: &str) -> Result<Vec<u8>> {
+        let path = self.folder.join(name);
+        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn type_in(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.typed.write_all(bytes)?)
+    }
+
+    fn recorded_entries(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scenarios::setup::Nvme;
+
+    #[test]
+    fn what_machines_there_do_not_have_is_refused_by_name() {
+        let usual = Setup::new("x", 4, 700);
+        assert_eq!(lacking(&usual), None);
+        let disk = Setup { nvme: vec![Nvme { serial: "S", mib: 8, block_bytes: 512 }], ..usual.clone() };
+        assert_eq!(lacking(&disk), Some("disk"));
+        assert_eq!(lacking(&Setup { memory_mib: FirstLevel::room() + 1, ..usual }), Some("room for that much memory"));
+    }
+}
