@@ -71,6 +71,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         (None, Some(times)) => repeat(options, times)?,
         (None, None) => run(options)?,
     };
+    emulator::end_nested();
     if !options.json {
         tally.show();
     }
@@ -241,8 +242,8 @@ fn rotation_file() -> PathBuf {
     paths::root().join(FILE)
 }
 
-/// What takes turns: everything on Bochs and on nested KVM, scenarios on QEMU that are too long for every day, and long versions
-/// (`--full`) on QEMU. Then scenarios with the checked hypervisor (`--checked`).
+/// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions (`--full`) on QEMU.
+/// In nested KVM scenarios run by hand: two failures there are not explained (`tests/STATUS.md`). Then scenarios with the checked hypervisor (`--checked`).
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
     let (mut keys, mut checked) = (Vec::new(), Vec::new());
     for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {
@@ -253,9 +254,6 @@ fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
         };
         if scenario.platforms.contains(&Platform::Bochs) {
             keys.push(key("bochs", "usual"));
-        }
-        if scenario.platforms.contains(&Platform::Nested) {
-            keys.push(key("nested", "usual"));
         }
         if scenario.in_turn {
             keys.push(key("qemu", "usual"));
@@ -352,7 +350,7 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
         }
     };
     let mut tally = Tally::default();
-    for platform in [qemu, Platform::Nested, Platform::Bochs] {
+    for platform in [qemu, Platform::Bochs] {
         let mine = |key: &&Key| key.platform == word(platform);
         let mut runs = Vec::new();
         for key in chosen.iter().filter(mine) {
@@ -364,9 +362,6 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
             }
         }
         tally.add(side_by_side(&runs, json, &note));
-        if platform == Platform::Nested {
-            emulator::end_nested();
-        }
     }
     let rotation = rotation.into_inner().unwrap_or_else(PoisonError::into_inner);
     for row in rotation.too_old() {
