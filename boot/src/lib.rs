@@ -11,8 +11,10 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod acpi;
+pub mod console;
 pub mod information;
 pub mod srat;
+pub mod step;
 pub mod trampoline;
 
 #[cfg(target_os = "none")]

@@ -10,6 +10,10 @@ multiboot_header:
     .long -(0xe85250d6 + (multiboot_header_end - multiboot_header))
     .short 6, 0                                                 // modules on page boundaries
     .long 8
+    .short 5, 1                                                 // a framebuffer of any size, or none
+    .long 20
+    .long 0, 0, 0
+    .balign 8
     .short 0, 0                                                 // end
     .long 8
 multiboot_header_end:
@@ -23,6 +27,8 @@ _start:
     mov esp, offset boot_stack_top
     mov edi, eax                                                // magic, kept for start_rust
     mov esi, ebx                                                // boot information
+    mov al, 0xa0                                                // POST code (step.rs)
+    out 0x80, al
 
     mov eax, 0x80000000                                         // does the CPU have long mode?
     cpuid
@@ -75,10 +81,16 @@ _start:
     retf
 
 no_long_mode:
+    mov al, 0xa1                                                // POST code
+    out 0x80, al
     mov esi, offset no_long_mode_text
+    mov edi, 0xb8000                                            // VGA's text, at the top
 3:  lodsb
     test al, al
     jz 5f
+    mov ah, 0x07
+    mov [edi], ax
+    add edi, 2
     mov ah, al
     mov dx, 0x3fd
 4:  in al, dx                                                   // wait for COM1's holding register
@@ -103,6 +115,8 @@ start_64:
     xor ebp, ebp                                                // ends the backtrace
     mov edi, edi                                                // magic: zero-extended
     mov esi, esi                                                // boot information
+    mov al, 0xa2                                                // POST code
+    out 0x80, al
     call start_rust
 6:  hlt
     jmp 6b
