@@ -49,7 +49,7 @@ pub fn stick(content: &Content, stick: Stick, work: &Path, place: &Path) -> Resu
         None,
         &bios,
     )?;
-    grub::image(Format::Efi, PREFIX, &modules(&here), None, &efi)?;
+    grub::image(Format::Efi, PREFIX, &modules(&[&here[..], &["efi_gop"]].concat()), None, &efi)?;
     let mut files = content.files.clone();
     files.push(Entry { path: "EFI/BOOT/BOOTX64.EFI".to_owned(), source: efi });
 
