@@ -36,6 +36,7 @@ mod probe;
 mod probe_disk;
 mod requests;
 mod rings;
+mod screen;
 mod seven;
 mod shell;
 mod smp;
@@ -59,6 +60,7 @@ use crate::platform::Platform;
 pub fn all() -> Vec<Box<dyn Boot>> {
     let lists = [
         boot::list(),
+        screen::list(),
         doctor::list(),
         two_guests::list(),
         network::list(),

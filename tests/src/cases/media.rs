@@ -17,7 +17,7 @@ use crate::setup::{Medium, Setup};
 /// Pings that have to be answered.
 const PINGS: u64 = 100;
 /// MiB that OVMF keeps for itself, and more.
-const FIRMWARE_MIB: u32 = 256;
+pub(super) const FIRMWARE_MIB: u32 = 256;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
