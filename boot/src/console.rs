@@ -13,8 +13,8 @@ use crate::acpi::Spcr;
 const COM: [u16; 4] = [0x3f8, 0x2f8, 0x3e8, 0x2e8];
 /// Rate of a PC's UART with the divisor 1.
 const FASTEST: u32 = 115_200;
-/// The rate where nothing says another one.
-const USUAL_RATE: u32 = FASTEST;
+/// The rate where nothing says another one, in baud.
+pub const USUAL_RATE: u32 = FASTEST;
 
 /// The port of COM1.
 pub const COM1: u16 = COM[0];

@@ -15,9 +15,9 @@
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{channel, cores, heap, report, screen};
-use alloc::{format, vec::Vec};
-use boot::console::{Consoles, Source, Uart};
+use crate::{channel, cores, heap, screen};
+use alloc::vec::Vec;
+use boot::console::{Consoles, Uart};
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
     fmt::{self, Write},
@@ -25,6 +25,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use drivers::serial::Serial;
+use findings::consoles::Found;
 use heapless::{String, mpmc::Queue};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use spin::Mutex;
@@ -193,40 +194,11 @@ fn uart_at(uart: Uart) -> Option<Serial> {
     unsafe { Serial::open(uart.port, uart.rate) }
 }
 
-/// Says in the report which UARTs are used, and why.
-pub fn describe() {
-    let Some(wanted) = *WANTED.lock() else { return };
+/// What was asked of [`open`], and the UARTs of people and of programs. `None`: the ports are not opened yet.
+pub fn opened() -> Option<(Consoles, [Option<Found>; 2])> {
     let place = |serial: &Serial| (serial.port(), serial.rate());
-    let (people, programs) = (COM1.lock().uart.as_ref().map(place), COM2.lock().uart.as_ref().map(place));
-    let (by, certain) = match wanted.source {
-        Source::CommandLine => ("the command line", true),
-        Source::Spcr => ("ACPI's SPCR", true),
-        Source::Usual | Source::Unusable(_) => ("nobody else", false),
-    };
-    if let Source::Unusable(spcr) = wanted.source {
-        report::fallback(format!("{spcr}: people's console is not there"));
-    }
-    match (people, wanted.people) {
-        (Some((port, rate)), Some(uart)) if port == uart.port && certain => {
-            report::found(format!("people's console is the UART at port {port:#x} with {rate} baud, as {by} says"));
-        }
-        (Some((port, rate)), Some(uart)) if port == uart.port => {
-            report::found(format!("people's console is COM1 at port {port:#x} with {rate} baud"));
-        }
-        (Some((port, _)), Some(uart)) => report::warning(format!(
-            "there is no UART at port {:#x}, which {by} names: people's console is COM1 at port {port:#x}",
-            uart.port
-        )),
-        (None, Some(uart)) => report::warning(format!("no UART at port {:#x} answers, so people have none", uart.port)),
-        (_, None) => report::decision("people have no UART, as the command line says"),
-    }
-    match (programs, wanted.programs) {
-        (Some((port, rate)), _) => {
-            report::found(format!("programs' console is the UART at port {port:#x} with {rate} baud"))
-        }
-        (None, Some(_)) => report::add_all([findings::machine::no_com2()]),
-        (None, None) => report::decision("programs have no UART, as the command line says"),
-    }
+    let found = [COM1.lock().uart.as_ref().map(place), COM2.lock().uart.as_ref().map(place)];
+    WANTED.lock().map(|wanted| (wanted, found))
 }
 
 /// Whether the machine has COM2.

@@ -6,10 +6,10 @@
 
 #![allow(unsafe_code, reason = "writes to the screen's memory")]
 
-use crate::report;
 use ::screen::{Cell, Cells, Channel, Kind, MOST_CELLS, Memory, Pixels, Screen};
 use alloc::format;
 use boot::information::{Framebuffer, FramebufferContent, Information};
+use control::{ReportEntry, ReportKind};
 use core::{fmt, ptr};
 use memory::maps::Range;
 use spin::{Mutex, MutexGuard};
@@ -201,10 +201,12 @@ pub unsafe fn break_lock() {
     }
 }
 
-/// Says in the report what the screen shows, or why nothing.
-pub fn describe() {
-    match *FOUND.lock() {
-        Found::Nothing => report::fallback("the boot loader names no screen: the report is on the serial port only"),
+/// What the screen shows, or why nothing, as a sentence of the report.
+pub fn describe() -> ReportEntry {
+    let (kind, text) = match *FOUND.lock() {
+        Found::Nothing => {
+            (ReportKind::Fallback, "the boot loader names no screen: what people see is on the serial port only".into())
+        }
         Found::Usable(kind, address) => {
             let (columns, rows) = kind.size();
             let mode = match kind {
@@ -214,12 +216,12 @@ pub fn describe() {
                     format!("{width} by {height} pixels of {bits} bits at {address:#x}")
                 }
             };
-            report::found(format!(
-                "a screen with the same text as the serial port: {columns} by {rows} characters ({mode})"
-            ));
+            let text = format!("the screen shows people's console in {columns} by {rows} characters ({mode})");
+            (ReportKind::Decision, text)
         }
         Found::Unusable(address, why) => {
-            report::fallback(format!("the screen at {address:#x} shows no text: {why}"));
+            (ReportKind::Fallback, format!("the screen at {address:#x} shows no text: {why}"))
         }
-    }
+    };
+    ReportEntry { kind, text: text.into() }
 }

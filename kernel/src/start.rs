@@ -129,14 +129,15 @@ extern "C" fn on_own_stack() -> ! {
     report::add_all([findings::machine::memory(facts.memory)]);
     report::found(format!("TSC at {} MHz by {}", rates.tsc / 1_000_000, rates.source));
     report::add_all(findings::processor::clock(cpuid::words));
-    console::describe();
-    screen::describe();
     if time::read_wall_clock().is_none() {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
     step::begin(Step::Pci);
     find_pci();
+    if !console::has_com2() {
+        report::add_all([findings::machine::no_com2()]);
+    }
     step::begin(Step::Cores);
     match cores::start_others(&facts.platform.apic_ids) {
         Ok(silent) if silent.is_empty() => {
@@ -158,6 +159,11 @@ extern "C" fn on_own_stack() -> ! {
         halt(format_args!("everything is counted"));
     }
     console::print(format_args!("\nwhat it is used for:\n"));
+    if let Some((wanted, [people, programs])) = console::opened() {
+        report::add_all(findings::consoles::people(&wanted, people));
+        report::add_all(findings::consoles::programs(programs));
+    }
+    report::add_all([screen::describe()]);
     step::begin(Step::Configuration);
     let hashes = modules::hash_all();
     let (config, plan) = settings::load(hashes);

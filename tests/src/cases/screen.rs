@@ -166,7 +166,7 @@ fn unusable(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.forget();
     let said = sentences(session, "names a UART in memory at 0xfe034000, which is not supported")?;
     context.figures.exactly("sentences about the UART in memory", said, 1)?;
-    let said = sentences(session, "people's console is COM1 at port 0x3f8 with 115200 baud")?;
+    let said = sentences(session, "people's console is the UART at port 0x3f8 with 115200 baud")?;
     context.figures.exactly("sentences about COM1", said, 1)
 }
 
