@@ -135,7 +135,7 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
     }
 
     /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more, and what
-    /// is left is on the screen only. Draws the screen.
+    /// is left is on the screen only. Draws at least the last rows of the screen.
     fn finish(&mut self) {
         let mut tries = LAST_TRIES;
         while self.is_open() && !self.output.is_empty() {
@@ -146,13 +146,16 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
             }
         }
         if self.shown {
-            screen::draw_all();
+            screen::draw_line();
         }
     }
 
-    /// Waits until all bytes have left the UART.
+    /// Waits until all bytes have left the UART, and draws the whole screen.
     fn flush(&mut self) {
         self.finish();
+        if self.shown {
+            screen::draw_all();
+        }
         if let Some(uart) = &mut self.uart {
             let _ = (0..LAST_TRIES).any(|_| uart.is_idle());
         }

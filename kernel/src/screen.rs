@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, reason = "writes to the screen's memory")]
 
+use crate::arch::time;
 use ::screen::{Cell, Cells, Channel, Kind, MOST_CELLS, Memory, Pixels, Screen};
 use alloc::format;
 use boot::information::{Framebuffer, FramebufferContent, Information};
@@ -172,11 +173,27 @@ pub fn feed(bytes: &[u8]) {
     }
 }
 
-/// Draws as much as the control core has time for in a tick.
+/// Draws for a tenth of a tick of the control core.
 pub fn draw() {
-    if let Some(screen) = &mut *SCREEN.lock() {
-        screen.draw(screen.kind().cells_per_tick());
-    }
+    draw_for(100);
+}
+
+/// Draws for two milliseconds: the boot has written a line. A screen whose memory is very slow is behind then, but for its last
+/// rows.
+pub fn draw_line() {
+    draw_for(2_000);
+}
+
+/// Draws for so many microseconds. Before the rate of the TSC is known it draws everything.
+fn draw_for(micros: u64) {
+    let Some(screen) = &mut *SCREEN.lock() else { return };
+    let Some(rates) = time::known_rates() else {
+        screen.draw(usize::MAX);
+        return;
+    };
+    let until = time::tsc().saturating_add((rates.tsc / 1_000_000).saturating_mul(micros));
+    let step = screen.kind().cells_at_once();
+    while !screen.draw(step) && time::tsc() < until {}
 }
 
 /// Draws everything.

@@ -103,16 +103,16 @@ impl<'a> Grid<'a> {
         self.cells.get(place).copied().unwrap_or(Cell::BLANK)
     }
 
-    /// The first row that may have to be drawn, and the places of its cells.
+    /// The last row that may have to be drawn, and the places of its cells.
     pub(crate) fn changed_row(&self) -> Option<(usize, Range<usize>)> {
-        let row = self.changed.clone().next()?;
+        let row = self.changed.clone().next_back()?;
         let place = self.place(row);
         Some((row, place..place.saturating_add(self.columns)))
     }
 
     /// The row of [`changed_row`](Self::changed_row) is drawn.
     pub(crate) fn row_is_drawn(&mut self) {
-        let _ = self.changed.next();
+        let _ = self.changed.next_back();
     }
 
     /// The cell at this place may have to be drawn.

@@ -72,14 +72,13 @@ impl Kind {
         }
     }
 
-    /// Cells that are drawn in a tick of the control core, so that it takes about a tenth of a millisecond: a store to VGA's
-    /// memory takes about a microsecond on a server's management controller, one to an uncached framebuffer a tenth of it.
-    /// A glyph is 64 stores.
+    /// Cells to draw between two looks at the clock, some ten microseconds: a store to VGA's memory takes about a microsecond on
+    /// a server's management controller, one to an uncached framebuffer a tenth of it. A glyph is 64 stores.
     #[must_use]
-    pub const fn cells_per_tick(&self) -> usize {
+    pub const fn cells_at_once(&self) -> usize {
         match self {
-            Self::Text { .. } => 96,
-            Self::Pixels(_) => 16,
+            Self::Text { .. } => 8,
+            Self::Pixels(_) => 2,
         }
     }
 }
@@ -127,7 +126,8 @@ impl<'a, M: Memory> Screen<'a, M> {
         self.parser = vte::Parser::default();
     }
 
-    /// Draws up to `most` cells that differ from what the screen shows. Returns whether the screen shows everything.
+    /// Draws up to `most` cells that differ from what the screen shows, the last rows first, because the newest text is there.
+    /// Returns whether the screen shows everything.
     pub fn draw(&mut self, most: usize) -> bool {
         let cursor = self.grid.cursor();
         if cursor != self.drawn_cursor {

@@ -112,6 +112,9 @@ fn only_what_changed_is_drawn_and_no_more_than_the_budget() {
     assert_eq!(rows(screen.memory, 10), ["abc", "abd", ""]);
     assert_eq!(screen.memory.writes, 3 + 2, "the first row is as it was");
     assert_eq!(screen.memory.outside, 0);
+    screen.feed(b"x\r\ny\r\nz");
+    screen.draw(1);
+    assert_eq!(rows(screen.memory, 10), ["abc", "abd", "z"], "the newest text comes first");
 }
 
 fn channel(position: u8, size: u8) -> Channel {
