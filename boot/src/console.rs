@@ -8,40 +8,15 @@
 //! A word that makes no sense counts as not there. It allocates nothing, because it runs before there is memory.
 
 use crate::acpi::Spcr;
+use crate::uart::is_rate;
+pub use crate::uart::{USUAL_RATE, Uart};
 
 /// Ports of COM1 to COM4.
 const COM: [u16; 4] = [0x3f8, 0x2f8, 0x3e8, 0x2e8];
-/// Rate of a PC's UART with the divisor 1.
-const FASTEST: u32 = 115_200;
-/// The rate where nothing says another one, in baud.
-pub const USUAL_RATE: u32 = FASTEST;
-
 /// The port of COM1.
 pub const COM1: u16 = COM[0];
 /// The port of COM2.
 pub const COM2: u16 = COM[1];
-
-/// A 16550 at eight I/O ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uart {
-    /// The first port, up to 0xfff8.
-    pub port: u16,
-    /// Its rate in baud. `None`: as the firmware has set it.
-    pub rate: Option<u32>,
-}
-
-impl Uart {
-    /// A UART with the usual rate.
-    const fn usual(port: u16) -> Self {
-        Self { port, rate: Some(USUAL_RATE) }
-    }
-}
-
-/// Whether a UART can have a rate: a whole number of it makes 115,200 baud. With a slower one a FIFO of 16 bytes takes so long that
-/// the UART would count as one that takes nothing.
-pub(crate) const fn is_rate(rate: u32) -> bool {
-    rate >= 2_400 && FASTEST.is_multiple_of(rate)
-}
 
 /// Why people's console is where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod information;
 pub mod srat;
 pub mod step;
 pub mod trampoline;
+mod uart;
 
 #[cfg(target_os = "none")]
 #[allow(unsafe_code, reason = "the entry points are assembly")]

@@ -88,10 +88,12 @@ no_long_mode:
 3:  lodsb
     test al, al
     jz 5f
+    cmp al, 0x20                                                // the end of the line is none for the screen
+    jb 8f
     mov ah, 0x07
     mov [edi], ax
     add edi, 2
-    mov ah, al
+8:  mov ah, al
     mov dx, 0x3fd
 4:  in al, dx                                                   // wait for COM1's holding register
     test al, 0x20

@@ -4,7 +4,7 @@
 use core::fmt;
 
 use super::words::{byte, double, quad};
-use crate::console::Uart;
+use crate::uart::{Uart, is_rate};
 
 /// Interface types (Debug Port Table 2, subtypes of serial ports): a 16550, a 16450, a 16550 whose registers the address
 /// describes.
@@ -90,5 +90,5 @@ fn read(table: &[u8]) -> Option<Spcr> {
             _ => None,
         })
     };
-    Some(Spcr::Uart(Uart { port, rate: rate.filter(|&rate| crate::console::is_rate(rate)) }))
+    Some(Spcr::Uart(Uart { port, rate: rate.filter(|&rate| is_rate(rate)) }))
 }

@@ -1,5 +1,5 @@
 use super::{Fadt, Memory, NoTables, Register, Spcr, Tables, cores, ecam, spcr, sum};
-use crate::console::Uart;
+use crate::uart::Uart;
 
 /// Memory from address 0x1000 on.
 struct Bytes(Vec<u8>);

@@ -6,7 +6,12 @@ use core::ops::Range;
 
 use vte::{Params, Perform};
 
-use crate::MOST_CELLS;
+/// Most columns. A screen of 1,920 pixels has 240.
+pub const MOST_COLUMNS: usize = 240;
+/// Most rows. A screen of 1,200 pixels has 75.
+pub const MOST_ROWS: usize = 75;
+/// Cells of the largest grid.
+pub const MOST_CELLS: usize = MOST_COLUMNS * MOST_ROWS;
 
 /// The memory of a grid.
 pub type Cells = [Cell; MOST_CELLS];

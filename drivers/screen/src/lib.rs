@@ -18,25 +18,14 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod grid;
+mod memory;
 mod pixels;
 
-pub use grid::{Cell, Cells};
+pub use grid::{Cell, Cells, MOST_CELLS, MOST_COLUMNS, MOST_ROWS};
+pub use memory::Memory;
 pub use pixels::{Channel, GLYPH_HEIGHT, GLYPH_WIDTH, Pixels, Unusable};
 
 use grid::Grid;
-
-/// Most columns. A screen of 1,920 pixels has 240.
-pub const MOST_COLUMNS: usize = 240;
-/// Most rows. A screen of 1,200 pixels has 75.
-pub const MOST_ROWS: usize = 75;
-/// Cells of the largest grid.
-pub const MOST_CELLS: usize = MOST_COLUMNS * MOST_ROWS;
-
-/// The screen's memory.
-pub trait Memory {
-    /// Writes bytes at an offset from its beginning. What would be behind its end is not written.
-    fn write(&mut self, offset: usize, bytes: &[u8]);
-}
 
 /// How the screen's memory is read by the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use core::fmt;
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster};
 
-use crate::{Cell, Memory};
+use crate::{grid::Cell, memory::Memory};
 
 /// Pixels from one character to the next. A glyph has 7; the last pixel of a cell is empty.
 pub const GLYPH_WIDTH: usize = 8;
