@@ -1,4 +1,5 @@
-//! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power.
+//! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power,
+//! the firmware's console.
 //!
 //! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
 //! says it has, and every loop ends, whatever the lengths are.
@@ -8,9 +9,11 @@ extern crate alloc;
 use alloc::vec::Vec;
 
 mod fadt;
+mod spcr;
 mod words;
 
 pub use fadt::{Fadt, Register};
+pub use spcr::{Spcr, spcr};
 use words::{byte, double, quad};
 
 /// Bytes of the header that each table but the RSDP begins with (5.2.6).

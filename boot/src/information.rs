@@ -1,5 +1,5 @@
 //! Reads the boot loader's information (multiboot2 specification 3.4 to 3.6): memory map, modules, command line, RSDP,
-//! symbol table.
+//! symbol table, framebuffer.
 //!
 //! GRUB is trusted. Still, nothing is read outside the information and outside each tag, and every loop ends.
 
@@ -7,6 +7,7 @@
 const COMMAND_LINE: u32 = 1;
 const MODULE: u32 = 3;
 const MEMORY_MAP: u32 = 6;
+const FRAMEBUFFER: u32 = 8;
 const ELF_SECTIONS: u32 = 9;
 const OLD_RSDP: u32 = 14;
 const NEW_RSDP: u32 = 15;
@@ -47,6 +48,34 @@ impl Section {
     pub const fn end(&self) -> u64 {
         self.address + self.size
     }
+}
+
+/// The screen as the boot loader has left it (3.6.12). Nothing of it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Framebuffer {
+    /// Physical address of its first byte.
+    pub address: u64,
+    /// Bytes from one line to the next.
+    pub pitch: u32,
+    /// Pixels of a line, or characters of a row.
+    pub width: u32,
+    /// Lines, or rows of characters.
+    pub height: u32,
+    /// Bits of a pixel, or of a character.
+    pub bits: u8,
+    /// How it is read.
+    pub content: FramebufferContent,
+}
+
+/// How the memory of a [`Framebuffer`] is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramebufferContent {
+    /// Pixels with red, green and blue: the lowest bit of each, and the number of its bits.
+    Rgb([(u8, u8); 3]),
+    /// VGA's text mode.
+    Text,
+    /// Another type, such as 0: pixels with the numbers of colours.
+    Other(u8),
 }
 
 /// The information.
@@ -142,6 +171,24 @@ impl<'a> Information<'a> {
     #[must_use]
     pub fn rsdp(self) -> Option<&'a [u8]> {
         self.tags(NEW_RSDP).next().or_else(|| self.tags(OLD_RSDP).next())
+    }
+
+    /// Returns the screen.
+    #[must_use]
+    pub fn framebuffer(self) -> Option<Framebuffer> {
+        let tag = self.tags(FRAMEBUFFER).next()?;
+        let [bits, kind] = *tag.get(20..)?.first_chunk()?;
+        let content = match kind {
+            1 => {
+                // GRUB has two reserved bytes before the colours, the specification has one.
+                let [red, red_bits, green, green_bits, blue, blue_bits] = *tag.get(24..)?.first_chunk()?;
+                FramebufferContent::Rgb([(red, red_bits), (green, green_bits), (blue, blue_bits)])
+            }
+            2 => FramebufferContent::Text,
+            other => FramebufferContent::Other(other),
+        };
+        let [pitch, width, height] = [double(tag, 8)?, double(tag, 12)?, double(tag, 16)?];
+        Some(Framebuffer { address: quad(tag, 0)?, pitch, width, height, bits, content })
     }
 
     /// Returns the image's symbol table and its strings, where the boot loader has put them (3.6.7).

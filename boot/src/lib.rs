@@ -11,9 +11,12 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod acpi;
+pub mod console;
 pub mod information;
 pub mod srat;
+pub mod step;
 pub mod trampoline;
+mod uart;
 
 #[cfg(target_os = "none")]
 #[allow(unsafe_code, reason = "the entry points are assembly")]

@@ -22,6 +22,10 @@ boot_start:
     .long 0xffffffff                                            // highest address
     .long 0x200000                                              // alignment
     .long 1                                                     // the lowest address that is free
+    .short 5, 1                                                 // a framebuffer of any size, or none
+    .long 20
+    .long 0, 0, 0
+    .balign 8
     .short 0, 0                                                 // end
     .long 8
 multiboot_header_end:
@@ -33,11 +37,13 @@ _start:
     cld
     mov edi, eax                                                // magic, kept for start_rust
     mov esi, ebx                                                // boot information
+    mov al, 0xa0                                                // POST code (step.rs)
+    out 0x80, al
 
     // EBP: where the image is. The tag 21 has it. Other loaders than multiboot2's, and those that do not know
     // the header's tag, use the addresses of the ELF file.
     mov ebp, offset link_address
-    cmp eax, 0x36d76289
+    cmp edi, 0x36d76289
     jne 3f
     mov ecx, [ebx]                                              // length of the information
     add ecx, ebx                                                // its end
@@ -112,11 +118,19 @@ _start:
     retf
 
 no_long_mode:
+    mov al, 0xa1                                                // POST code
+    out 0x80, al
     lea esi, [ebp + NO_LONG_MODE_TEXT]
+    mov edi, 0xb8000                                            // VGA's text, at the top
 3:  lodsb
     test al, al
     jz 5f
-    mov ah, al
+    cmp al, 0x20                                                // the end of the line is none for the screen
+    jb 8f
+    mov ah, 0x07
+    mov [edi], ax
+    add edi, 2
+8:  mov ah, al
     mov dx, 0x3fd
 4:  in al, dx                                                   // wait for COM1's holding register
     test al, 0x20
@@ -170,6 +184,8 @@ start_64:
     xor ebp, ebp                                                // ends the backtrace
     mov edi, edi                                                // magic: zero-extended
     mov esi, esi                                                // boot information
+    mov al, 0xa2                                                // POST code
+    out 0x80, al
     call start_rust
 6:  hlt
     jmp 6b

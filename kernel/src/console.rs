@@ -1,17 +1,23 @@
-//! The log and the two serial ports: COM1 for people, COM2 for programs.
+//! The log and the two serial ports. The screen shows what people's port gets.
+//!
+//! People's port is called COM1 here and that of programs COM2, because that is where they usually are. `boot::console` chooses
+//! the UARTs.
 //!
 //! Nobody waits for a UART. Output goes into the queues of `control::Output`; the control core gives the UART what it takes
 //! on each tick. What does not fit is dropped whole and counted, and the count is told when there is room again. Output
 //! waits for a UART, for a bounded time, in two cases only: before the control loop begins, when there are no guests yet,
 //! and when the machine ends.
 //!
-//! Only the boot core touches the UARTs. Another core's log record waits in a queue, which the boot core empties on
+//! The screen gets the bytes that COM1 has taken, so both show the same. Without COM1 it gets them at once.
+//!
+//! Only the boot core touches the UARTs and the screen. Another core's log record waits in a queue, which the boot core empties on
 //! each tick. If the queue is full, the record is dropped and counted.
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{channel, cores, heap};
+use crate::{channel, cores, heap, screen};
 use alloc::vec::Vec;
+use boot::console::{Consoles, Uart};
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
 use core::{
     fmt::{self, Write},
@@ -19,6 +25,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use drivers::serial::Serial;
+use findings::consoles::Found;
 use heapless::{String, mpmc::Queue};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use spin::Mutex;
@@ -32,13 +39,15 @@ const LAST_TRIES: u32 = 1_000_000;
 /// A UART with its output. COM1's text keeps its order, so nothing of it is in the queue for answers.
 struct Port<const ANSWERS: usize, const REST: usize> {
     uart: Option<Serial>,
+    /// The screen shows the same.
+    shown: bool,
     output: Output<ANSWERS, REST>,
 }
 
 /// Guests have the first KiB: as much as 115,200 baud send in 90 ms, so an answer to a person is late by no more.
-static COM1: Mutex<Port<1, { 64 << 10 }>> = Mutex::new(Port::new(1 << 10));
+static COM1: Mutex<Port<1, { 64 << 10 }>> = Mutex::new(Port::new(1 << 10, true));
 /// The counters of 64 vCPUs are an answer of 130 KiB. Guests have 8 KiB: their longest line is 6 KiB when it is escaped.
-static COM2: Mutex<Port<{ 256 << 10 }, { 64 << 10 }>> = Mutex::new(Port::new(8 << 10));
+static COM2: Mutex<Port<{ 256 << 10 }, { 64 << 10 }>> = Mutex::new(Port::new(8 << 10, false));
 
 /// Output may wait for a UART: there is no control loop yet, or it has ended.
 static WAITS: AtomicBool = AtomicBool::new(true);
@@ -72,13 +81,18 @@ struct Logger;
 static LOGGER: Logger = Logger;
 
 impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
-    const fn new(guests: usize) -> Self {
-        Self { uart: None, output: Output::new(guests) }
+    const fn new(guests: usize, shown: bool) -> Self {
+        Self { uart: None, shown, output: Output::new(guests) }
+    }
+
+    /// Whether somebody takes output: a UART, or the screen.
+    fn is_open(&self) -> bool {
+        self.uart.is_some() || self.shown && screen::is_open()
     }
 
     /// Adds a message. Returns whether it fitted.
     fn push<'a>(&mut self, class: Class, pieces: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
-        if self.uart.is_none() {
+        if !self.is_open() {
             return true;
         }
         let bytes = pieces.clone().map(<[u8]>::len).sum();
@@ -93,12 +107,16 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         fits
     }
 
-    /// Gives the UART what it takes now. Returns how many bytes it took.
+    /// Gives the UART what it takes now, and the screen the same. Returns how many bytes they took.
     fn pump(&mut self) -> usize {
+        let Self { uart, shown, output } = self;
         let mut taken = 0;
-        if let Some(uart) = &mut self.uart {
-            self.output.pump(|bytes| {
-                let sent = uart.send(bytes);
+        if uart.is_some() || *shown && screen::is_open() {
+            output.pump(|bytes| {
+                let sent = uart.as_mut().map_or(bytes.len(), |uart| uart.send(bytes)).min(bytes.len());
+                if *shown {
+                    screen::feed(bytes.get(..sent).unwrap_or_default());
+                }
                 taken = sent.saturating_add(taken);
                 sent
             });
@@ -116,21 +134,28 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
         }
     }
 
-    /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more.
+    /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more, and what
+    /// is left is on the screen only. Draws at least the last rows of the screen.
     fn finish(&mut self) {
         let mut tries = LAST_TRIES;
-        while self.uart.is_some() && !self.output.is_empty() && tries > 0 {
+        while self.is_open() && !self.output.is_empty() {
             self.output.begin_tick(usize::MAX);
             tries = if self.pump() == 0 { tries.saturating_sub(1) } else { LAST_TRIES };
+            if tries == 0 {
+                self.uart = None;
+            }
         }
-        if tries == 0 {
-            self.uart = None;
+        if self.shown {
+            screen::draw_line();
         }
     }
 
-    /// Waits until all bytes have left the UART.
+    /// Waits until all bytes have left the UART, and draws the whole screen.
     fn flush(&mut self) {
         self.finish();
+        if self.shown {
+            screen::draw_all();
+        }
         if let Some(uart) = &mut self.uart {
             let _ = (0..LAST_TRIES).any(|_| uart.is_idle());
         }
@@ -145,17 +170,38 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
     }
 }
 
-/// Opens both ports and starts the log.
-pub fn open() {
-    // SAFETY: these are the standard ports of COM1 and COM2. This runs once, on the boot core, before any other core is
-    // started.
-    unsafe {
-        COM1.lock().uart = Serial::open(0x3f8);
-        COM2.lock().uart = Serial::open(0x2f8);
+/// What [`open`] was asked for. `None`: it was not called yet.
+static WANTED: Mutex<Option<Consoles>> = Mutex::new(None);
+
+/// Opens both ports and starts the log. Without a UART where people's is wanted, COM1 is taken.
+pub fn open(wanted: Consoles) {
+    let usual = Consoles::USUAL.people;
+    let people = wanted.people.and_then(|uart| uart_at(uart).or_else(|| usual.and_then(uart_at)));
+    let free = |uart: &Uart| people.as_ref().is_none_or(|people| people.port() != uart.port);
+    let programs = wanted.programs.filter(free).and_then(uart_at);
+    COM1.lock().uart = people;
+    COM2.lock().uart = programs;
+    *WANTED.lock() = Some(wanted);
+    // GRUB's menu is on COM1, and its last line may have no end.
+    if COM2.lock().uart.as_ref().is_some_and(|uart| uart.port() == boot::console::COM1) {
+        send(b"\n");
     }
     // This fails only on a second call.
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(LevelFilter::Info);
+}
+
+fn uart_at(uart: Uart) -> Option<Serial> {
+    // SAFETY: these are the standard ports of a UART, or ports that the firmware or the operator calls one. `open` runs once, on
+    // the boot core, before any other core is started, and opens no port twice.
+    unsafe { Serial::open(uart.port, uart.rate) }
+}
+
+/// What was asked of [`open`], and the UARTs of people and of programs. `None`: the ports are not opened yet.
+pub fn opened() -> Option<(Consoles, [Option<Found>; 2])> {
+    let place = |serial: &Serial| (serial.port(), serial.rate());
+    let found = [COM1.lock().uart.as_ref().map(place), COM2.lock().uart.as_ref().map(place)];
+    WANTED.lock().map(|wanted| (wanted, found))
 }
 
 /// Whether the machine has COM2.
@@ -261,6 +307,7 @@ pub fn tick() {
         port.output.begin_tick(TICK_BYTES);
         port.pump();
         port.tell(loss_on_com1);
+        screen::draw();
         let mut port = COM2.lock();
         port.output.begin_tick(TICK_BYTES);
         port.pump();
@@ -301,7 +348,9 @@ pub fn print(args: fmt::Arguments<'_>) {
     let erase = PROMPT.before_message();
     if WAITS.load(Ordering::Relaxed) {
         let _ = Lines(&mut port).write_fmt(format_args!("{erase}{args}"));
-    } else if port.uart.is_some() {
+        // So that both tell how far the boot has come if it goes no further.
+        port.finish();
+    } else if port.is_open() {
         port.tell(loss_on_com1);
         port.output.print(format_args!("{erase}{args}"));
         port.pump();
@@ -317,7 +366,7 @@ fn with_returns(line: &str) -> impl Iterator<Item = &[u8]> + Clone {
     [text.as_bytes(), end.as_bytes()].into_iter()
 }
 
-/// Writes each piece at once, and waits for room.
+/// Writes each piece, and waits for room.
 struct Lines<'a, const A: usize, const R: usize>(&'a mut Port<A, R>);
 
 impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
@@ -332,7 +381,7 @@ impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
 /// Whether COM1 has sent all that it got.
 pub fn com1_is_idle() -> bool {
     let port = COM1.lock();
-    port.uart.is_none() || port.output.is_empty()
+    !port.is_open() || port.output.is_empty()
 }
 
 /// The terminal on COM1: text is written to it as it is.
@@ -375,7 +424,7 @@ fn print_filtered(class: Class, bytes: &[u8]) {
 /// Bytes of output of the attached guest that COM1 takes now, filtered or not.
 pub fn room_com1() -> usize {
     let port = COM1.lock();
-    if port.uart.is_none() { usize::MAX } else { port.output.room(Class::Guest).saturating_sub(40) / 4 }
+    if !port.is_open() { usize::MAX } else { port.output.room(Class::Guest).saturating_sub(40) / 4 }
 }
 
 /// Bytes of guests' events that COM2 takes now. `None`: its reader takes nothing, so it is not worth to wait for it.
@@ -465,12 +514,19 @@ pub fn counters() -> [control::SerialPort; 2] {
     [COM1.lock().counters(), COM2.lock().counters()]
 }
 
-/// Unlocks both ports for a panic, even if this core holds them. From now on output waits for them.
+/// Unlocks both ports and the screen for a panic, even if this core holds them. From now on output waits for them.
 pub fn break_locks() {
     // SAFETY: all other cores have been told to park, and the panicking core never returns. So no guard is used again.
     unsafe {
         COM1.force_unlock();
         COM2.force_unlock();
+        WANTED.force_unlock();
+        screen::break_lock();
+    }
+    // The fault came before the boot has chosen the ports.
+    let is_open = WANTED.lock().is_some();
+    if !is_open {
+        open(Consoles::USUAL);
     }
     wait_again();
     // What is written now goes behind what waits, and in no line of it.

@@ -6,6 +6,7 @@
 use crate::mem;
 use alloc::{string::String, vec::Vec};
 use boot::acpi::{self, Fadt, Memory, Register, Tables};
+use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
 use drivers::power::{SoftOff, sleep_type_s5};
@@ -27,6 +28,13 @@ pub unsafe fn information(address: u32) -> Option<Information<'static>> {
     address.checked_add(len)?;
     // SAFETY: as above. The head has the length of all of it, which is below 4 GiB.
     Information::new(unsafe { slice::from_raw_parts(start, len as usize) })
+}
+
+/// Chooses the serial ports: by the command line, and by ACPI's SPCR as far as that is below 4 GiB. It allocates nothing.
+pub fn consoles(info: Information<'_>) -> Consoles {
+    let tables = info.rsdp().and_then(|rsdp| Tables::new(rsdp, &Below4Gib).ok());
+    let spcr = tables.and_then(|tables| tables.find(*b"SPCR").map(acpi::spcr));
+    boot::console::choose(info.command_line().unwrap_or_default(), spcr)
 }
 
 /// A file that GRUB loaded beside the kernel.
@@ -151,6 +159,20 @@ impl<F: FrameSource> Memory for Physical<F> {
         self.0.map(address, len).ok()?;
         // SAFETY: all of it is mapped at its physical address. Nobody writes to ACPI's tables, and the boot tables are in
         // use while ACPI is read (`platform`).
+        Some(unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(address as usize), len as usize) })
+    }
+}
+
+/// The same before there is a heap: a table above 4 GiB is none.
+struct Below4Gib;
+
+impl Memory for Below4Gib {
+    fn bytes(&self, address: u64, len: u64) -> Option<&[u8]> {
+        if address == 0 || address.saturating_add(len) > 4 << 30 {
+            return None;
+        }
+        // SAFETY: the boot page tables map everything below 4 GiB at its physical address. They are in use while ACPI
+        // is read. Nobody writes to ACPI's tables.
         Some(unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(address as usize), len as usize) })
     }
 }

@@ -87,11 +87,11 @@ pub fn text() -> (u64, u64) {
     (&raw const text_start as u64, &raw const text_end as u64)
 }
 
-/// Replaces the boot tables. Maps `ranges` as memory and `devices` as registers.
+/// Replaces the boot tables. Maps `ranges` as memory, `devices` as registers, and the screen.
 ///
 /// # Errors
 /// There is no memory for tables, or ranges overlap.
-pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<(), MapError> {
+pub fn enable_paging(ranges: &[Range], devices: &[Range], screen: Option<Range>) -> Result<(), MapError> {
     let (start, _) = image();
     let (ts, te) = text();
     let rodata = (&raw const rodata_start as u64, &raw const rodata_end as u64);
@@ -103,6 +103,7 @@ pub fn enable_paging(ranges: &[(u64, u64)], devices: &[(u64, u64)]) -> Result<()
         layout.image = [boot, ((ts, te), Access::RX), (rodata, Access::R), (data, Access::RW)].into();
         layout.memory = ranges.into();
         layout.devices = devices.into();
+        layout.screen = screen;
         // There are no guests yet, so this is everything.
         layout.base(Role::Control)
     };

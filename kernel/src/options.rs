@@ -1,6 +1,9 @@
 //! Reads the words on the kernel's command line in GRUB's file. There are few, because configuration belongs in
 //! `sidecore.toml`.
 //!
+//! - `console=com1|com2|com3|com4|0xPORT|none`, perhaps with `,RATE` behind: people's serial port. Without it: that of ACPI's SPCR, or
+//!   COM1. `boot::console` reads it.
+//! - `json=`, with the same values: the serial port of programs. Without it: COM2, or COM1 if COM2 is people's.
 //! - `emulator`: the machine is Bochs, or QEMU with `isa-debug-exit` at 0xF4. sidecore ends the emulator at its own
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
@@ -61,6 +64,8 @@ pub fn read(command_line: &str) {
             "selftest=stuck-control" => SELF_TEST.store(STUCK_CONTROL, Ordering::Relaxed),
             "selftest=stuck-engine" => SELF_TEST.store(STUCK_ENGINE, Ordering::Relaxed),
             "selftest=stuck-guest" => SELF_TEST.store(STUCK_GUEST, Ordering::Relaxed),
+            word if word.starts_with("console=") => check_port(word, &word["console=".len()..]),
+            word if word.starts_with("json=") => check_port(word, &word["json=".len()..]),
             word if word.starts_with("watchdog=") => read_watchdog(&word["watchdog=".len()..]),
             word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
             word if word.starts_with("nvme-timeout=") => read_nvme_timeout(&word["nvme-timeout=".len()..]),
@@ -69,7 +74,7 @@ pub fn read(command_line: &str) {
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 nvme-timeout=SECONDS, quirks=NAMES, watchdog=SECONDS, \
+                 console=PORT, json=PORT, nvme-timeout=SECONDS, quirks=NAMES, watchdog=SECONDS, \
                  selftest=panic|stack-overflow|null|panic-at-shutdown|stuck-control|stuck-engine|stuck-guest"
             )),
         }
@@ -105,6 +110,16 @@ fn read_watchdog(value: &str) {
         _ => report::warning(format!(
             "`watchdog={value}` on the kernel's command line has no effect; expected 0 to 3600 (seconds)"
         )),
+    }
+}
+
+/// Says that the value of `console=` or `json=` makes no sense, if so. `boot::console::choose` has read the word before.
+fn check_port(word: &str, value: &str) {
+    if boot::console::parse(value).is_none() {
+        report::warning(format!(
+            "`{word}` on the kernel's command line has no effect; expected `none`, com1 to com4 or a port such as 0x3f8, and perhaps \
+             `,RATE` with a rate of which a whole number makes 115200"
+        ));
     }
 }
 

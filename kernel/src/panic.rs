@@ -5,7 +5,7 @@
 
 use crate::{
     arch::{apic, frame::Frame},
-    console, cores, disks, emulator, mem, pci, symbols,
+    console, cores, disks, emulator, mem, pci, step, symbols,
 };
 use core::{
     fmt::{self, Write},
@@ -43,6 +43,7 @@ pub fn report(
     if PANICKING.swap(true, Ordering::SeqCst) {
         park();
     }
+    step::code(step::Step::Panic);
     // What follows needs the heap, devices and the symbols, on whichever core it is.
     mem::map_everything();
     // Without a core number this core's APIC is not in x2APIC mode yet. The write would fault, and no other core runs.
@@ -71,6 +72,7 @@ pub fn report(
     let _ = control::write_panic(&mut Com2, &message, &location.unwrap_or(format_args!("")), start);
     // A core may have been giving a device this right when it was told to stop. By now it has stopped, so clear again.
     pci::clear_bus_masters(true);
+    console::flush();
     emulator::leave_emulator(false);
     park()
 }

@@ -11,10 +11,12 @@ use crate::{
     halt::halt,
     heap, machine_check, management, maps, mem, modules,
     operator::Operator,
-    options, pci, report, settings, symbols, trace, uplink, virt, watchdog,
+    options, pci, report, screen, settings,
+    step::{self, Step},
+    symbols, trace, uplink, virt, watchdog,
 };
 use alloc::{format, vec::Vec};
-use boot::information::Information;
+use boot::{console::Consoles, information::Information};
 use clock::agree::Outcome;
 use config::Scheduling;
 use drivers::pci::ConfigSpace;
@@ -23,31 +25,44 @@ use drivers::pci::ConfigSpace;
 /// off.
 #[unsafe(no_mangle)]
 extern "C" fn start_rust(magic: u32, information: u32) -> ! {
-    console::open();
     // Now an early fault is reported. The stacks for NMIs, double faults and machine checks come later.
     idt::load();
+    step::code(Step::Consoles);
+    let info = (magic == boot::MULTIBOOT2_MAGIC).then(|| {
+        // SAFETY: GRUB passes the address of its information. The first 4 GiB are mapped, and nobody writes there.
+        unsafe { firmware::information(information) }
+    });
+    let info = info.flatten();
+    console::open(info.map_or(Consoles::USUAL, firmware::consoles));
+    if let Some(info) = info {
+        screen::find(info);
+    }
     console::print(format_args!("\nsidecore {}\n", env!("CARGO_PKG_VERSION")));
     if magic != boot::MULTIBOOT2_MAGIC {
         halt(format_args!(
             "started with {magic:#x} in EAX, not by multiboot2: boot it with GRUB's `multiboot2` command"
         ));
     }
-    // SAFETY: GRUB passes the address of its information. The first 4 GiB are mapped, and nobody writes there.
-    let Some(info) = (unsafe { firmware::information(information) }) else {
+    let Some(info) = info else {
         halt(format_args!("GRUB's boot information at {information:#x} is unusable"));
     };
+    step::begin(Step::Memory);
     if let Err(e) = claim_memory(info, u64::from(information)) {
         halt(format_args!("no memory for the hypervisor itself: {e}"));
     }
     let usable: Vec<_> = info.usable().collect();
     let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
+    step::begin(Step::Acpi);
     // SAFETY: the boot tables are in use until `enable_paging`.
     let mut platform = unsafe { firmware::platform(info) };
     let devices: Vec<_> =
         platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
-    if let Err(e) = mem::enable_paging(&usable, &devices) {
+    step::begin(Step::Paging);
+    screen::check_place(usable.iter().chain(&devices).copied());
+    if let Err(e) = mem::enable_paging(&usable, &devices, screen::range()) {
         halt(format_args!("page tables: {e}"));
     }
+    screen::open_mapped();
     if let Some(words) = info.command_line() {
         options::read(words);
     }
@@ -59,6 +74,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
             memory::frames::MAX_RUNS
         ));
     }
+    step::begin(Step::Core);
     match mem::stacks(0) {
         Ok(stacks) => {
             let (modules, left_out) = firmware::modules(info);
@@ -102,6 +118,7 @@ extern "C" fn on_own_stack() -> ! {
     require_x2apic();
     pic::silence();
     let core = cores::adopt_boot_core(&facts.stacks);
+    step::begin(Step::Clock);
     let Some((rates, doubt)) = timer::calibrate(facts.platform.pm_timer) else {
         report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
         report::send_boot(None, facts.memory);
@@ -122,14 +139,17 @@ extern "C" fn on_own_stack() -> ! {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
+    step::begin(Step::Pci);
     find_pci();
     if !console::has_com2() {
         report::add_all([findings::machine::no_com2()]);
     }
+    step::begin(Step::Cores);
     match cores::start_others(&facts.platform.apic_ids) {
         Ok(started) => report_cores(&started, facts.platform.apic_ids.len()),
         Err(e) => report::warning(e),
     }
+    step::begin(Step::Virtualization);
     let virtualization = virt::detect();
     report::send_boot(virtualization, facts.memory);
     if report::is_fatal() {
@@ -140,15 +160,24 @@ extern "C" fn on_own_stack() -> ! {
         crate::count::run_all();
         halt(format_args!("everything is counted"));
     }
-    let hashes = modules::hash_all();
     console::print(format_args!("\nwhat it is used for:\n"));
+    if let Some((wanted, [people, programs])) = console::opened() {
+        report::add_all(findings::consoles::people(&wanted, people));
+        report::add_all(findings::consoles::programs(programs));
+    }
+    report::add_all([screen::describe()]);
+    step::begin(Step::Configuration);
+    let hashes = modules::hash_all();
     let (config, plan) = settings::load(hashes);
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
+    step::begin(Step::Nics);
     let uplinks = uplink::open_all(&config, max_frame);
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
+    step::begin(Step::Disks);
     let disks = disks::take(&config);
+    step::begin(Step::Engines);
     engines::make_all(
         [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
     );
@@ -165,12 +194,14 @@ extern "C" fn on_own_stack() -> ! {
             Err(e) => report::warning(format!("no module can be put: {e}")),
         }
     }
+    step::begin(Step::Guests);
     let guests = Guests::new(&config, &plan);
     management::start(&config);
     let trace = match trace::Reader::new(&config, &plan) {
         Ok(trace) => trace,
         Err(why) => halt(format_args!("{why}")),
     };
+    step::begin(Step::Maps);
     if let Err(why) = maps::start(&config, &plan, guests.layouts()) {
         halt(format_args!("the page tables of the cores: {why}"));
     }
@@ -179,6 +210,7 @@ extern "C" fn on_own_stack() -> ! {
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
+    step::begin(Step::Running);
     console::print(format_args!("\n"));
     Operator::new(guests, config, trace).run(core)
 }

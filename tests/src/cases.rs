@@ -37,6 +37,7 @@ mod probe;
 mod probe_disk;
 mod requests;
 mod rings;
+mod screen;
 mod seven;
 mod shell;
 mod smp;
@@ -60,6 +61,7 @@ use crate::platform::Platform;
 pub fn all() -> Vec<Box<dyn Boot>> {
     let lists = [
         boot::list(),
+        screen::list(),
         doctor::list(),
         two_guests::list(),
         network::list(),

@@ -279,6 +279,12 @@ pub struct Setup {
     pub in_slot: Option<&'static str>,
     /// A USB controller with a keyboard, which the firmware starts and nobody else drives. On QEMU.
     pub idle_usb: bool,
+    /// One more ACPI table, with its header. QEMU makes its checksum.
+    pub acpi_table: Option<Vec<u8>>,
+    /// The UART of COM1's port has what is COM2 for the scenario, and the other way round: people's text comes by COM2's port.
+    pub swapped_uarts: bool,
+    /// What is written to port 0x80 is in the file `post`. On QEMU.
+    pub post_codes: bool,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
     pub traces_admin: bool,
     /// The feature of the package `sidecore` that the hypervisor is built with, if it is a test build.
@@ -320,6 +326,9 @@ impl Setup {
             throttled: Vec::new(),
             in_slot: None,
             idle_usb: false,
+            acpi_table: None,
+            swapped_uarts: false,
+            post_codes: false,
             traces_admin: false,
             feature: None,
             after_reset: None,

@@ -1,4 +1,5 @@
-use super::{Fadt, Memory, NoTables, Register, Tables, cores, ecam, sum};
+use super::{Fadt, Memory, NoTables, Register, Spcr, Tables, cores, ecam, spcr, sum};
+use crate::uart::Uart;
 
 /// Memory from address 0x1000 on.
 struct Bytes(Vec<u8>);
@@ -118,4 +119,53 @@ fn the_fadt_names_registers_by_wide_fields_unless_these_are_absent() {
     assert_eq!((fadt.dsdt(), fadt.pm1a_control()), (Some(0x7000), Some(Register::Port(0x604))));
     assert_eq!(fadt.reset(), None, "cut off");
     assert_eq!(Fadt::new(&[]).pm_timer(), None);
+}
+
+/// The body of a Serial Port Console Redirection table, revision 4.
+fn spcr_body(interface: u8, address: [u8; 4], at: u64, rate: u8) -> Vec<u8> {
+    let mut body = vec![0; 54];
+    let mut put = |offset: usize, bytes: &[u8]| body[offset - 36..offset - 36 + bytes.len()].copy_from_slice(bytes);
+    put(36, &[interface]);
+    put(40, &address);
+    put(44, &at.to_le_bytes());
+    put(58, &[rate]);
+    put(64, &[0xff; 4]);
+    body
+}
+
+#[test]
+fn the_firmwares_console_is_a_16550_at_ports_or_a_reason_why_not() {
+    const PORTS: [u8; 4] = [1, 8, 0, 1];
+    let read = |body: &[u8]| spcr(&table(b"SPCR", 4, body));
+    let found = |port, rate| Spcr::Uart(Uart { port, rate });
+    assert_eq!(read(&spcr_body(0, PORTS, 0x2f8, 6)), found(0x2f8, Some(57_600)));
+    assert_eq!(read(&spcr_body(0x12, [1, 8, 0, 0], 0x3f8, 7)), found(0x3f8, Some(115_200)));
+    assert_eq!(read(&spcr_body(1, PORTS, 0x3f8, 3)), found(0x3f8, Some(9_600)));
+    assert_eq!(read(&spcr_body(0, PORTS, 0x3f8, 0)), found(0x3f8, None), "as the firmware has set it");
+    let with = |clock: u32, rate: u32| {
+        let mut body = spcr_body(0, PORTS, 0x3f8, 7);
+        body[40..48].copy_from_slice(&[clock, rate].map(u32::to_le_bytes).concat());
+        body
+    };
+    assert_eq!(read(&with(0, 38_400)), found(0x3f8, Some(38_400)), "the rate in baud");
+    assert_eq!(read(&with(0, 77_777)), found(0x3f8, None));
+    assert_eq!(read(&with(48_000_000, 115_200)), found(0x3f8, None), "another clock");
+    assert_eq!(
+        spcr(&table(b"SPCR", 2, &with(48_000_000, 0))),
+        found(0x3f8, Some(115_200)),
+        "an older table has no clock"
+    );
+    assert_eq!(read(&spcr_body(0, [0, 8, 0, 1], 0xfe03_4000, 7)), Spcr::InMemory(0xfe03_4000));
+    assert_eq!(read(&spcr_body(3, [0, 32, 0, 3], 0x900_0000, 7)), Spcr::Type(3), "a PL011");
+    assert_eq!(read(&spcr_body(0, PORTS, 0, 7)), Spcr::Off);
+    for wrong in [
+        spcr_body(0, PORTS, 0xfff9, 7),
+        spcr_body(0, PORTS, 0x1_03f8, 7),
+        spcr_body(0, [1, 32, 0, 3], 0x3f8, 7),
+        spcr_body(0, [2, 8, 0, 1], 0x3f8, 7),
+        spcr_body(0, PORTS, 0x3f8, 7)[..22].to_vec(),
+        Vec::new(),
+    ] {
+        assert_eq!(read(&wrong), Spcr::Damaged, "{wrong:?}");
+    }
 }

@@ -1,4 +1,4 @@
-use super::{Information, Module, Section};
+use super::{Framebuffer, FramebufferContent, Information, Module, Section};
 
 fn tag(kind: u32, body: &[u8]) -> Vec<u8> {
     let mut tag = [&kind.to_le_bytes()[..], &(8 + body.len() as u32).to_le_bytes(), body].concat();
@@ -91,4 +91,24 @@ fn the_symbol_table_is_found_with_its_strings() {
     ] {
         assert_eq!(Information::new(&sections(count, &headers)).unwrap().symbols(), None);
     }
+}
+
+#[test]
+fn the_screen_is_text_or_pixels() {
+    let screen = |address: u64, numbers: [u32; 3], rest: &[u8]| {
+        tag(8, &[&address.to_le_bytes()[..], &numbers.map(u32::to_le_bytes).concat(), rest].concat())
+    };
+    let read = |tag: Vec<u8>| Information::new(&information(&[tag])).unwrap().framebuffer();
+    let found = |address, [pitch, width, height]: [u32; 3], bits, content| {
+        Some(Framebuffer { address, pitch, width, height, bits, content })
+    };
+    let text = [160, 80, 25];
+    assert_eq!(read(screen(0xb_8000, text, &[16, 2, 0, 0])), found(0xb_8000, text, 16, FramebufferContent::Text));
+    let (large, high) = ([5120, 1280, 800], 0x80_0000_0000);
+    let rgb = FramebufferContent::Rgb([(16, 8), (8, 8), (0, 7)]);
+    assert_eq!(read(screen(high, large, &[32, 1, 0, 0, 16, 8, 8, 8, 0, 7])), found(high, large, 32, rgb));
+    assert_eq!(read(screen(high, large, &[32, 1, 0, 0, 16, 8, 8, 8, 0])), None, "cut off");
+    assert_eq!(read(screen(high, large, &[8, 0, 0, 0])), found(high, large, 8, FramebufferContent::Other(0)));
+    assert_eq!(read(tag(8, &[0; 20])), None);
+    assert_eq!(read(tag(1, b"x\0")), None);
 }

@@ -4,7 +4,8 @@
 //! ```text
 //!  CPUID, MSRs ──▶ processor::{x2apic, clock, machine_checks, speculation} ─┐
 //!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
-//!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┘
+//!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┤
+//!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!
 //! Functions take CPUID as a function of leaf and sub-leaf that returns EAX, EBX, ECX and EDX, and RDMSR as a function of the
@@ -15,6 +16,7 @@
 
 extern crate alloc;
 
+pub mod consoles;
 pub mod machine;
 pub mod processor;
 mod virtualization;

@@ -67,6 +67,8 @@ pub struct Layout {
     pub heap: Vec<Range>,
     /// Registers of devices. No two of them overlap, and none overlaps memory.
     pub devices: Vec<Range>,
+    /// The screen's memory. It overlaps nothing else.
+    pub screen: Option<Range>,
     /// The guests, by number.
     pub guests: Vec<GuestLayout>,
 }
@@ -75,14 +77,21 @@ impl Layout {
     /// Nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { image: Vec::new(), memory: Vec::new(), heap: Vec::new(), devices: Vec::new(), guests: Vec::new() }
+        Self {
+            image: Vec::new(),
+            memory: Vec::new(),
+            heap: Vec::new(),
+            devices: Vec::new(),
+            screen: None,
+            guests: Vec::new(),
+        }
     }
 
     /// Returns what a core with this role maps all the time, besides its own stacks:
     ///
     /// - every core: the image and the heap;
-    /// - the control core: all memory that is not a guest's, and the registers of devices;
-    /// - an engine's core: the same without the guests' [`state`](GuestLayout::state);
+    /// - the control core: all memory that is not a guest's, the registers of devices, and the screen;
+    /// - an engine's core: the same without the guests' [`state`](GuestLayout::state) and without the screen;
     /// - a guest's core and an idle core: nothing else.
     ///
     /// No two pieces overlap, and none is memory of a guest. Page 0 is not mapped, so that a null pointer faults.
@@ -106,6 +115,9 @@ impl Layout {
         pieces.extend(without(memory, &holes).into_iter().map(|range| Piece::identity(range, Access::RW)));
         if matches!(role, Role::Control | Role::Engine) {
             pieces.extend(self.devices.iter().map(|&range| Piece::identity(range, Access::DEVICE)));
+        }
+        if role == Role::Control {
+            pieces.extend(self.screen.map(|range| Piece::identity(range, Access::DEVICE)));
         }
         pieces
     }
@@ -190,6 +202,7 @@ mod tests {
             memory: vec![(MIB, 512 * MIB), (0, 0x9_f000)],
             heap: vec![(4 * MIB, 8 * MIB)],
             devices: vec![(0xb000_0000, 0xc000_0000)],
+            screen: Some((0xb_8000, 0xb_9000)),
             guests: vec![guest(448 * MIB, 64 * MIB, 16 * MIB), guest(320 * MIB, 128 * MIB, 17 * MIB)],
         }
     }
@@ -202,15 +215,16 @@ mod tests {
     fn each_role_maps_what_it_needs_and_no_guests_memory() {
         let layout = layout();
         let table = [
-            // Image, heap, a guest's state, its part of the heap, other memory, a device, page 0, a guest's memory.
-            (Role::Control, [true, true, true, true, true, true, false, false]),
-            (Role::Engine, [true, true, false, true, true, true, false, false]),
-            (Role::Guest(0), [true, true, false, false, false, false, false, false]),
-            (Role::Idle, [true, true, false, false, false, false, false, false]),
+            // Image, heap, a guest's state, its part of the heap, other memory, a device, the screen, page 0, a guest's memory.
+            (Role::Control, [true, true, true, true, true, true, true, false, false]),
+            (Role::Engine, [true, true, false, true, true, true, false, false, false]),
+            (Role::Guest(0), [true, true, false, false, false, false, false, false, false]),
+            (Role::Idle, [true, true, false, false, false, false, false, false, false]),
         ];
         for (role, expected) in table {
             let base = layout.base(role);
-            let at = [2 * MIB + 0x1000, 5 * MIB, 17 * MIB, 17 * MIB + 0x8000, 64 * MIB, 0xb000_0000, 8, 448 * MIB];
+            let at =
+                [2 * MIB + 0x1000, 5 * MIB, 17 * MIB, 17 * MIB + 0x8000, 64 * MIB, 0xb000_0000, 0xb_8000, 8, 448 * MIB];
             assert_eq!(at.map(|at| maps(&base, at)), expected, "{role:?}");
         }
     }
@@ -273,7 +287,7 @@ mod tests {
         ) {
             let image = vec![((0x2000, 0x4000), Access::RX), ((0x4000, 0x5000), Access::RW)];
             let guests: Vec<_> = guests.into_iter().map(|(memory, state, heap)| GuestLayout { memory, state, heap }).collect();
-            let layout = Layout { image, memory, heap, devices: vec![(1 << 30, 2 << 30)], guests };
+            let layout = Layout { image, memory, heap, devices: vec![(1 << 30, 2 << 30)], screen: None, guests };
             let within = |ranges: &[Range], page: u64| ranges.iter().any(|&(start, end)| (start..end).contains(&page));
             for role in [Role::Control, Role::Engine, Role::Guest(0), Role::Idle] {
                 let base = layout.base(role);

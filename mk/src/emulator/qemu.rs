@@ -62,8 +62,19 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         Some(path) => format!("socket,id=com1,path={},logfile={com1}", path.display()),
         None => format!("file,id=com1,path={com1}"),
     };
-    command.args(["-chardev", &first, "-serial", "chardev:com1"]);
-    command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display()), "-serial", "chardev:com2"]);
+    command.args(["-chardev", &first, "-chardev", &format!("socket,id=com2,path={}", socket.0.display())]);
+    let (first, second) = if setup.swapped_uarts { ("com2", "com1") } else { ("com1", "com2") };
+    command.args(["-serial", &format!("chardev:{first}"), "-serial", &format!("chardev:{second}")]);
+    if let Some(table) = &setup.acpi_table {
+        let file = run.folder.join("acpi-table");
+        fs::write(&file, table).with_context(|| format!("cannot write {}", file.display()))?;
+        command.args(["-acpitable", &format!("file={}", file.display())]);
+    }
+    if setup.post_codes {
+        let file = run.folder.join("post");
+        command.args(["-chardev", &format!("file,id=post,path={}", file.display())]);
+        command.args(["-device", "isa-debugcon,iobase=0x80,chardev=post"]);
+    }
     if !run.nics.is_empty() {
         nic::connect(&mut command, run.nics, setup.memory_mib);
     }

@@ -84,7 +84,7 @@ fn efi_image(content: &Content, seed: &Seed, mark: &str, work: &Path) -> Result<
     fetch::ensure_disk_tools()?;
     let efi = work.join("BOOTX64.EFI");
     let first = format!("search --no-floppy --file --set=root {mark}\nset prefix=($root){PREFIX}\n");
-    let with = modules(&["fat", "iso9660", "part_gpt", "part_msdos", "search", "search_fs_file"]);
+    let with = modules(&["efi_gop", "fat", "iso9660", "part_gpt", "part_msdos", "search", "search_fs_file"]);
     grub::image(Format::Efi, PREFIX, &with, Some(&first), &efi)?;
     let (image, size) = (work.join("efi.img"), fs::metadata(&efi)?.len().next_multiple_of(MIB) + MIB);
     File::create(&image)?.set_len(size)?;

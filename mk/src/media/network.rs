@@ -43,11 +43,12 @@ pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: 
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
     };
     create(&place.join("machines"))?;
-    for (format, name, driver) in
-        [(Format::BiosNetwork, "sidecore.0", ["biosdisk", "pxe"]), (Format::Efi, "sidecore.efi", ["efinet", "fat"])]
-    {
+    for (format, name, drivers) in [
+        (Format::BiosNetwork, "sidecore.0", &["biosdisk", "pxe"][..]),
+        (Format::Efi, "sidecore.efi", &["efinet", "efi_gop", "fat"]),
+    ] {
         let image = work.join(name);
-        grub::image(format, &prefix, &modules(&[&HERE[..], &driver].concat()), Some(FIRST), &image)?;
+        grub::image(format, &prefix, &modules(&[&HERE[..], drivers].concat()), Some(FIRST), &image)?;
         copy(&image, &place.join(name))?;
     }
     for file in &content.files {

@@ -51,7 +51,7 @@ pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> 
         None,
         &bios,
     )?;
-    grub::image(Format::Efi, PREFIX, &modules(&here), None, &efi)?;
+    grub::image(Format::Efi, PREFIX, &modules(&[&here[..], &["efi_gop"]].concat()), None, &efi)?;
     let mut files = content.files.clone();
     let mut start = |name: &str, source| files.push(Entry { path: format!("EFI/BOOT/{name}"), source });
     match stick.before_grub {

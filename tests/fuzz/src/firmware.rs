@@ -4,8 +4,9 @@
 
 use std::cell::Cell;
 
-use boot::acpi::{Fadt, Memory, Register, Tables, cores, ecam};
-use boot::information::{Information, Module};
+use boot::acpi::{Fadt, Memory, Register, Spcr, Tables, cores, ecam, spcr};
+use boot::console::{Source, Uart, choose};
+use boot::information::{Framebuffer, FramebufferContent, Information, Module};
 use boot::srat::node_of;
 use drivers::power::sleep_type_s5;
 
@@ -46,6 +47,7 @@ struct Machine {
     pm1a: Option<Register>,
     reset: Option<(Register, u8)>,
     sleep: Option<(u8, u8)>,
+    console: Option<Spcr>,
 }
 
 /// Sets the byte that makes the sum 0.
@@ -111,6 +113,32 @@ fn mcfg(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     table(b"MCFG", 1, &body)
 }
 
+fn console(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
+    let (revision, interface, space) = (1 + input.byte() % 4, input.byte() % 4, input.byte() % 3);
+    let (address, code) = (input.wide() >> (input.byte() % 64), input.byte() % 8);
+    let mut whole = [0; 90];
+    let mut put = |at: usize, bytes: &[u8]| whole[at..at + bytes.len()].copy_from_slice(bytes);
+    put(36, &[interface]);
+    put(40, &[space, 8, 0, 1]);
+    put(44, &address.to_le_bytes());
+    put(58, &[code]);
+    let rate = match code {
+        3 => Some(9_600),
+        4 => Some(19_200),
+        6 => Some(57_600),
+        7 => Some(115_200),
+        _ => None,
+    };
+    machine.console = Some(match (interface, space) {
+        _ if address == 0 => Spcr::Off,
+        (2.., _) => Spcr::Type(interface),
+        (_, 0) => Spcr::InMemory(address),
+        (_, 1) if address <= 0xfff8 => Spcr::Uart(Uart { port: address as u16, rate }),
+        _ => Spcr::Damaged,
+    });
+    table(b"SPCR", revision, &whole[36..])
+}
+
 fn dsdt(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     let mut body: Vec<u8> = (0..input.byte()).collect();
     let (a, b) = (input.byte() % 8, input.byte() % 8);
@@ -163,7 +191,7 @@ fn build(input: &mut Input<'_>, machine: &mut Machine) -> (Vec<u8>, Vec<(usize, 
     };
     let aml = add(&dsdt(input, machine));
     let madt = madt(input, machine);
-    let tables = [madt, srat(input, machine), mcfg(input, machine), fadt(input, machine, aml)];
+    let tables = [madt, srat(input, machine), mcfg(input, machine), fadt(input, machine, aml), console(input, machine)];
     let at = tables.map(|table| add(&table));
     let wide = input.flag();
     let root = if wide {
@@ -221,13 +249,14 @@ fn read_tables(input: &mut Input<'_>) {
             return;
         }
     };
-    let signatures = [b"APIC", b"SRAT", b"MCFG", b"FACP"];
+    let signatures = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR"];
     let found = signatures.map(|signature| tables.find(*signature));
     for table in found.iter().flatten() {
         assert_eq!(table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0, "a wrong checksum");
     }
     assert!(damaged || found.iter().all(Option::is_some), "a table is missing");
-    let [madt, srat, mcfg, fadt] = found.map(Option::unwrap_or_default);
+    let has_console = found[4].is_some();
+    let [madt, srat, mcfg, fadt, console] = found.map(Option::unwrap_or_default);
     let ids = cores(madt);
     assert!((1..ids.len()).all(|n| !ids[..n].contains(&ids[n])), "a core is there once");
     let nodes: Vec<_> = ids.iter().filter_map(|&id| Some((id, node_of(srat, id)?))).collect();
@@ -238,13 +267,19 @@ fn read_tables(input: &mut Input<'_>) {
     let fadt = Fadt::new(fadt);
     let sleep = tables.dsdt(&fadt).and_then(sleep_type_s5);
     let _ = (fadt.pm1b_control().and_then(Register::port), fadt.enable(), fadt.is_hardware_reduced());
-    let read = (ids, nodes, windows, fadt.pm_timer(), fadt.pm1a_control(), fadt.reset(), sleep);
+    let console = has_console.then(|| spcr(console));
+    let ports = choose("", console);
+    assert!(
+        ports.people.is_some_and(|uart| uart.port <= 0xfff8 && Some(uart.port) != ports.programs.map(|uart| uart.port))
+    );
+    assert_eq!(ports.source == Source::Spcr, matches!(console, Some(Spcr::Uart(_))));
+    let read = (ids, nodes, windows, fadt.pm_timer(), fadt.pm1a_control(), fadt.reset(), sleep, console);
     if planted() {
         machine.cores.push(1);
     }
-    let Machine { cores, nodes, windows, pm_timer, pm1a, reset, sleep } = machine;
+    let Machine { cores, nodes, windows, pm_timer, pm1a, reset, sleep, console } = machine;
     assert!(
-        damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep),
+        damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep, console),
         "what is not damaged is read: {read:?}"
     );
 }
@@ -258,9 +293,9 @@ fn read_information(input: &mut Input<'_>) {
         tags.resize(tags.len().next_multiple_of(8), 0);
     };
     let (mut usable, mut modules, mut line) = (Vec::new(), Vec::new(), None);
-    let mut has_map = false;
+    let (mut has_map, mut screen) = (false, None);
     for number in 0..input.byte() % 12 {
-        match input.byte() % 6 {
+        match input.byte() % 7 {
             0 | 1 => {
                 let (start, len) = (u32::from(input.byte()) << 12, u32::from(input.byte()));
                 let name = ["vmlinuz", "initrd", "a", ""][usize::from(number % 4)];
@@ -292,6 +327,15 @@ fn read_information(input: &mut Input<'_>) {
             4 => {
                 let sections: Vec<u8> = (0..input.byte()).map(|_| input.byte()).collect();
                 add(9, &[&[u32::from(input.byte() % 4), 64, 0].map(u32::to_le_bytes).concat()[..], &sections].concat());
+            }
+            5 if screen.is_none() => {
+                let numbers = [(); 3].map(|()| u32::from(input.byte()));
+                let (address, kind) = (input.wide(), input.byte() % 4);
+                let rgb = [(); 3].map(|()| (input.byte(), input.byte()));
+                let head =
+                    [&address.to_le_bytes()[..], &numbers.map(u32::to_le_bytes).concat(), &[32, kind, 0, 0]].concat();
+                add(8, &[head, rgb.into_iter().flat_map(|(at, bits)| [at, bits]).collect()].concat());
+                screen = Some((address, numbers, kind, rgb));
             }
             _ => add(20 + u32::from(number), &[number; 5]),
         }
@@ -326,6 +370,16 @@ fn read_information(input: &mut Input<'_>) {
         damaged || (found, areas, information.command_line()) == (modules, usable, line),
         "what is not damaged is read"
     );
+    let framebuffer = information.framebuffer().map(|found| {
+        let Framebuffer { address, pitch, width, height, content, .. } = found;
+        (address, [pitch, width, height], content)
+    });
+    let screen = screen.map(|(address, numbers, kind, rgb)| match kind {
+        1 => (address, numbers, FramebufferContent::Rgb(rgb)),
+        2 => (address, numbers, FramebufferContent::Text),
+        other => (address, numbers, FramebufferContent::Other(other)),
+    });
+    assert!(damaged || framebuffer == screen, "the screen is read");
     let _ = information.rsdp();
 }
 

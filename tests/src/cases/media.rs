@@ -24,7 +24,7 @@ const KEPT: std::ops::Range<u64> = USUAL_PLACE..16 << 20;
 const MOVED: &str = "the stick, by UEFI that keeps 2 to 16 MiB for itself: GRUB puts the image elsewhere, two Linux guests \
                      ping, and a panic has names in its backtrace";
 /// MiB that OVMF keeps for itself, and more.
-const FIRMWARE_MIB: u32 = 256;
+pub(super) const FIRMWARE_MIB: u32 = 256;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {

@@ -3,17 +3,15 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use boot::console::{COM1, COM2};
 use control::{ReportEntry, ReportKind};
-use findings::{Virtualization, machine, processor};
+use findings::{Virtualization, consoles, machine, processor};
 use mca::Setup;
 use serde_json::{Value, json};
 use speculation::{Plan, Processor};
 
 use crate::linux::{Firmware, Linux, Unreadable};
 
-/// I/O ports of COM1 and COM2.
-const COM1: u16 = 0x3f8;
-const COM2: u16 = 0x2f8;
 /// Class codes: network controllers, and NVMe controllers with their programming interface.
 const NETWORK: u32 = 0x02;
 const NVME: u32 = 0x01_0802;
@@ -215,13 +213,9 @@ impl Said {
             }
             Err(Unreadable(why)) => self.unknown("whether Secure Boot is on", &why, false),
         }
-        match linux.has_uart(COM1) {
-            Ok(true) => self.own(ReportKind::Found, "COM1 is there: sidecore's console, 115,200 baud".into()),
-            Ok(false) => self.own(
-                ReportKind::Warning,
-                "no COM1: nobody will see what sidecore says, because it has no screen output".into(),
-            ),
-            Err(Unreadable(why)) => self.unknown("whether there is a COM1", &why, false),
+        match people(linux) {
+            Ok(entries) => entries.into_iter().for_each(|entry| self.own(entry.kind, entry.text.into())),
+            Err(Unreadable(why)) => self.unknown("which serial port is people's console", &why, false),
         }
         match linux.microcode_loaded() {
             Ok(None) => {}
@@ -258,6 +252,19 @@ impl Said {
             }
         }
     }
+}
+
+/// What sidecore will say of people's serial port, if its command line names none.
+fn people(linux: &Linux) -> Result<Vec<ReportEntry>, Unreadable> {
+    let spcr = linux.acpi("SPCR")?.map(|table| boot::acpi::spcr(&table));
+    let wanted = boot::console::choose("", spcr);
+    let mut found = None;
+    for (port, rate) in [wanted.people.map(|uart| (uart.port, uart.rate)), Some((COM1, None))].into_iter().flatten() {
+        if found.is_none() && linux.has_uart(port)? {
+            found = Some((port, rate.unwrap_or(boot::console::USUAL_RATE)));
+        }
+    }
+    Ok(consoles::people(&wanted, found))
 }
 
 #[cfg(test)]
@@ -349,6 +356,7 @@ mod tests {
         has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`");
         has(ReportKind::Fallback, "no driver for the network device at 00:04.0");
         assert!(!lines.iter().any(|line| line.text().contains("COM2")), "it is there");
+        has(ReportKind::Decision, "people's console is the UART at port 0x3f8 with 115200 baud");
         assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
         assert_eq!(to_json(&lines)["verdict"], "runs");
     }

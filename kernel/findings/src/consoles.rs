@@ -1,0 +1,93 @@
+//! The serial ports: which are used, and why (`boot::console`).
+
+use alloc::{format, vec, vec::Vec};
+use boot::console::{Consoles, Source};
+use control::{ReportEntry, ReportKind};
+
+use crate::{entry, fallback, warning};
+
+/// A UART that is there: its first I/O port and its rate in baud.
+pub type Found = (u16, u32);
+
+fn decision(text: alloc::string::String) -> ReportEntry {
+    entry(ReportKind::Decision, text)
+}
+
+/// People's serial port. `found`: the UART that was taken, which is COM1 if there is none where it was wanted.
+#[must_use]
+pub fn people(wanted: &Consoles, found: Option<Found>) -> Vec<ReportEntry> {
+    let mut said = Vec::new();
+    let why = match wanted.source {
+        Source::CommandLine => ", as the command line says",
+        Source::Spcr => ", as ACPI's SPCR says",
+        Source::Usual => "",
+        Source::Unusable(spcr) => {
+            said.push(fallback(format!("{spcr}: people's console is COM1 instead")));
+            ""
+        }
+    };
+    said.push(match (wanted.people.map(|uart| uart.port), found) {
+        (None, _) => decision("people have no serial port, as the command line says".into()),
+        (Some(wanted), Some((port, rate))) if port == wanted => {
+            decision(format!("people's console is the UART at port {port:#x} with {rate} baud{why}"))
+        }
+        (Some(wanted), Some((port, rate))) => warning(format!(
+            "no UART answers at port {wanted:#x}{why}: people's console is the UART at port {port:#x} with {rate} baud"
+        )),
+        (Some(wanted), None) => warning(format!("no UART answers at port {wanted:#x}: people have no serial port")),
+    });
+    said
+}
+
+/// Programs' serial port. Nothing is said if none is wanted, or none is there ([`no_com2`](crate::machine::no_com2) is said then).
+#[must_use]
+pub fn programs(found: Option<Found>) -> Vec<ReportEntry> {
+    found.map_or_else(Vec::new, |(port, rate)| {
+        vec![decision(format!("programs' console is the UART at port {port:#x} with {rate} baud"))]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use boot::acpi::Spcr;
+    use boot::console::{COM1, Uart, choose};
+
+    #[test]
+    fn each_choice_has_its_sentence() {
+        let said = |line, spcr, found| {
+            let all = people(&choose(line, spcr), found);
+            all.iter().map(|entry| (entry.kind, entry.text.to_string())).collect::<Vec<_>>()
+        };
+        let com1 = Some((COM1, 115_200));
+        let spcr = Some(Spcr::Uart(Uart { port: 0x2f8, rate: None }));
+        for (line, spcr, found, kind, text) in [
+            ("", None, com1, ReportKind::Decision, "people's console is the UART at port 0x3f8 with 115200 baud"),
+            ("", spcr, Some((0x2f8, 9_600)), ReportKind::Decision, "at port 0x2f8 with 9600 baud, as ACPI's SPCR says"),
+            (
+                "",
+                spcr,
+                com1,
+                ReportKind::Warning,
+                "no UART answers at port 0x2f8, as ACPI's SPCR says: people's console is the",
+            ),
+            (
+                "console=com3",
+                spcr,
+                None,
+                ReportKind::Warning,
+                "no UART answers at port 0x3e8: people have no serial port",
+            ),
+            ("console=none", spcr, None, ReportKind::Decision, "people have no serial port, as the command line says"),
+        ] {
+            let said = said(line, spcr, found);
+            assert!(matches!(said.as_slice(), [(k, t)] if *k == kind && t.contains(text)), "{line}: {said:?}");
+        }
+        let said = said("", Some(Spcr::InMemory(0xfe00_0000)), com1);
+        assert_eq!(said.len(), 2);
+        assert_eq!(said[0].0, ReportKind::Fallback);
+        assert!(said[0].1.contains("in memory at 0xfe000000, which is not supported: people's console is COM1"));
+        assert_eq!(programs(None), []);
+        assert!(programs(Some((0x2f8, 115_200)))[0].text.contains("port 0x2f8"));
+    }
+}
