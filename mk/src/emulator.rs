@@ -1,6 +1,7 @@
 //! Starts emulators with a disc and connects to COM2.
 
 mod bochs;
+mod boot_server;
 mod disk;
 mod disk_file;
 mod linux;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use scenarios::boot_server::{BootServer, Served};
 use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
@@ -143,6 +145,10 @@ impl Launch for Emulator {
         image::file(content, &self.folder(name)?, "module")
     }
 
+    fn launch_boot_server(&mut self, name: &str, served: &Served) -> Result<BootServer> {
+        boot_server::start(self.platform, &self.folder(name)?, served)
+    }
+
     fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
         let folder = self.folder(name)?;
         let place = image::disc(setup, &folder, self.checked)?;
@@ -203,7 +209,8 @@ impl Emulator {
         if let Some(actions) = setup.after_reset {
             fs::rename(image::linux_disc(actions, folder)?, folder.join(NEXT_DISC))?;
         }
-        let disc = image::disc(setup, folder, self.checked)?;
+        // The files of a network are on the boot server.
+        let disc = if setup.network.is_some() { PathBuf::new() } else { image::disc(setup, folder, self.checked)? };
         self.boot(folder, setup, &disc, nics, wires)
     }
 

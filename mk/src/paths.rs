@@ -55,6 +55,11 @@ pub fn tshark() -> PathBuf {
     deps().join("tshark")
 }
 
+/// dnsmasq, nginx and their libraries, unpacked over one another.
+pub fn boot_server() -> PathBuf {
+    deps().join("boot-server")
+}
+
 /// Packages of QEMU's storage daemon, unpacked over one another.
 pub fn storage_daemon() -> PathBuf {
     deps().join("storage-daemon")

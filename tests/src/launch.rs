@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::boot_server::{BootServer, Served};
 use crate::disk::Disk;
 use crate::linux::{self, Linux};
 use crate::nic::Nic;
@@ -52,6 +53,9 @@ pub trait Launch {
     /// Starts a machine with UEFI firmware from a copy of the disk image that `cargo mk disk` builds. `name` is the
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
+
+    /// Starts a machine that others boot from by network. `name` is the folder of its logs.
+    fn launch_boot_server(&mut self, name: &str, served: &Served) -> Result<BootServer>;
 
     /// Builds a boot module with this content. `name` is a folder of its own, which is empty before. Returns its path.
     fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf>;
@@ -122,6 +126,9 @@ pub mod nowhere {
             bail!("nothing to boot")
         }
         fn launch_disk(&mut self, _: &str) -> Result<Disk> {
+            bail!("nothing to start")
+        }
+        fn launch_boot_server(&mut self, _: &str, _: &Served) -> Result<BootServer> {
             bail!("nothing to start")
         }
         fn build_medium(&mut self, _: &Setup, _: &str) -> Result<PathBuf> {

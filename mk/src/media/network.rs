@@ -1,4 +1,5 @@
-//! A folder for a TFTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI.
+//! A folder for a TFTP or HTTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI (PXE,
+//! or HTTP boot). GRUB reads the other files by the protocol that it came by.
 //!
 //! GRUB takes a machine's own configuration if there is one: `machines/UUID.toml` by the UUID that SMBIOS gives the machine,
 //! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`.
@@ -27,8 +28,15 @@ smbios --type 1 --get-uuid 8 --set uuid
     fi
     boot";
 
+/// The names of GRUB's images: for BIOS, and for UEFI.
+pub const LOADERS: [&str; 2] = ["sidecore.0", "sidecore.efi"];
+
 /// What the commands need, and how GRUB reads files by network.
 const HERE: [&str; 3] = ["net", "smbios", "tftp"];
+/// The modules of an image for BIOS. Only UEFI starts programs that came by HTTP.
+const BIOS: [&str; 2] = ["biosdisk", "pxe"];
+/// The modules of an image for UEFI.
+const UEFI: [&str; 3] = ["efinet", "fat", "http"];
 /// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
 const FIRST: &str = "set feature_net_search_cfg=n\n";
 
@@ -43,11 +51,10 @@ pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: 
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
     };
     create(&place.join("machines"))?;
-    for (format, name, driver) in
-        [(Format::BiosNetwork, "sidecore.0", ["biosdisk", "pxe"]), (Format::Efi, "sidecore.efi", ["efinet", "fat"])]
-    {
+    let drivers: [(Format, &[&str]); 2] = [(Format::BiosNetwork, &BIOS), (Format::Efi, &UEFI)];
+    for (name, (format, driver)) in LOADERS.into_iter().zip(drivers) {
         let image = work.join(name);
-        grub::image(format, &prefix, &modules(&[&HERE[..], &driver].concat()), Some(FIRST), &image)?;
+        grub::image(format, &prefix, &modules(&[&HERE[..], driver].concat()), Some(FIRST), &image)?;
         copy(&image, &place.join(name))?;
     }
     for file in &content.files {

@@ -1,4 +1,4 @@
-//! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each.
+//! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each. `network_boot.rs` has the network.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -17,7 +17,7 @@ use crate::setup::{Medium, Setup};
 /// Pings that have to be answered.
 const PINGS: u64 = 100;
 /// MiB that OVMF keeps for itself, and more.
-const FIRMWARE_MIB: u32 = 256;
+pub const FIRMWARE_MIB: u32 = 256;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -26,24 +26,20 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     vec![
         alone(scenario("media", same), media),
         alone(scenario("usb-bios", "a USB stick, by BIOS: two Linux guests ping"), |context, ()| {
-            boots(context, "usb-bios", Medium::StickBios, None)
+            medium_boots(context, "usb-bios", Medium::StickBios, None)
         }),
         alone(scenario("usb-uefi", "the same stick, by UEFI: two Linux guests ping"), |context, ()| {
-            boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
+            medium_boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
         }),
         alone(scenario("cd-uefi", "a CD, by UEFI: two Linux guests ping"), |context, ()| {
-            boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
+            medium_boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
         }),
         alone(
             scenario(
-                "pxe-bios",
-                "the network, by BIOS, with the configuration of its MAC address: two Linux guests ping",
+                "disk-uefi",
+                "the stick's image with an EFI system partition (--esp) on a fixed disk, by UEFI: two Linux guests ping",
             ),
-            |context, ()| boots(context, "pxe-bios", Medium::NetworkBios, None),
-        ),
-        alone(
-            scenario("pxe-uefi", "the network, by UEFI, with the configuration of its UUID: two Linux guests ping"),
-            |context, ()| boots(context, "pxe-uefi", Medium::NetworkUefi, Some("/MAC(")),
+            |context, ()| medium_boots(context, "disk-uefi", Medium::DiskUefi, Some("/Sata(")),
         ),
         alone(
             scenario(
@@ -61,15 +57,21 @@ fn setup(name: &str, medium: Medium) -> Setup {
     Setup { medium, ..server(name, &guests) }
 }
 
-/// Boots the server. `from`: a part of the device path from which UEFI firmware starts GRUB; `None` for BIOS.
-fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&str>) -> Result<()> {
+/// Boots a server from its medium. `from`: see [`boots`].
+fn medium_boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&str>) -> Result<()> {
     let mut setup = setup(name, medium);
     if from.is_some() {
         setup.memory_mib += FIRMWARE_MIB;
     }
-    let mut session = context.boot(&setup)?;
-    session.all_obey(["a", "b"])?;
-    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+    boots(context, &setup, ["a", "b"], from)
+}
+
+/// Boots a server with these guests, of which the first pings the other. `from`: a part of the device path from which UEFI firmware
+/// starts GRUB; `None` for BIOS.
+pub fn boots(context: &mut Context<'_>, setup: &Setup, guests: [&str; 2], from: Option<&str>) -> Result<()> {
+    let mut session = context.boot(setup)?;
+    session.all_obey(guests)?;
+    let ping = session.act(guests[0], &format!("ping:{PINGS}"), seconds(120))?;
     let figures = &mut context.figures;
     figures.exactly("pings sent", crate::session::number(&ping, "sent")?, PINGS)?;
     figures.exactly("pings answered", crate::session::number(&ping, "received")?, PINGS)?;
