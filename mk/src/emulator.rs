@@ -149,9 +149,9 @@ impl Launch for Emulator {
         boot_server::start(self.platform, &self.folder(name)?, served)
     }
 
-    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
+    fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
         let folder = self.folder(name)?;
-        let place = image::disc(setup, &folder, self.checked)?;
+        let place = tools::on_date(date, || image::disc(setup, &folder, self.checked))?;
         if matches!(setup.medium, Medium::StickBios | Medium::StickUefi) {
             media::judge(&place, &folder)?;
         }

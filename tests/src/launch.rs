@@ -61,8 +61,8 @@ pub trait Launch {
     fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf>;
 
     /// Builds the medium of a setup, and starts nothing. Tools that others wrote check a stick. `name` is the folder that it is
-    /// in. Returns its path.
-    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf>;
+    /// in. `date`: the date that the programs see which build it (`2031-05-06 07:08:09`). Returns its path.
+    fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf>;
 }
 
 /// Programs of others that judge what the hypervisor and its tools do.
@@ -131,7 +131,7 @@ pub mod nowhere {
         fn launch_boot_server(&mut self, _: &str, _: &Served) -> Result<BootServer> {
             bail!("nothing to start")
         }
-        fn build_medium(&mut self, _: &Setup, _: &str) -> Result<PathBuf> {
+        fn build_medium(&mut self, _: &Setup, _: &str, _: &'static str) -> Result<PathBuf> {
             bail!("nothing to build")
         }
         fn build_module(&mut self, _: &Content, _: &str) -> Result<PathBuf> {

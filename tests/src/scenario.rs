@@ -147,8 +147,8 @@ impl<'a> Context<'a> {
     }
 
     /// See [`Launch::build_medium`].
-    pub fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
-        self.launch.build_medium(setup, name)
+    pub fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
+        self.launch.build_medium(setup, name, date)
     }
 
     /// See [`Launch::build_module`].

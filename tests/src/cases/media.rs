@@ -1,12 +1,13 @@
 //! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each. `network_boot.rs` has the network.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server};
@@ -22,7 +23,7 @@ pub const FIRMWARE_MIB: u32 = 256;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let scenario = |name, about| Scenario::new(name, about, QEMU).taking_turns();
-    let same = "each medium is built twice, in two folders and at two times: the same bytes; a stick is clean for sgdisk and fsck";
+    let same = "each medium is built twice, in two folders and on two dates: the same bytes; a stick is clean for sgdisk and fsck";
     vec![
         alone(scenario("media", same), media),
         alone(scenario("usb-bios", "a USB stick, by BIOS: two Linux guests ping"), |context, ()| {
@@ -111,17 +112,47 @@ fn refused(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// Builds each medium twice.
 fn media(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    for (what, medium) in [("stick", Medium::StickUefi), ("CD", Medium::CdUefi)] {
-        let setup = setup(&format!("media-{what}"), medium);
-        let first = context.build_medium(&setup, &format!("media-{what}-first"))?;
-        // FAT has times in steps of two seconds.
-        thread::sleep(seconds(3));
-        let second = context.build_medium(&setup, &format!("media-{what}-second"))?;
-        let (length, different) = compare(&first, &second)?;
+    for (what, medium) in
+        [("stick", Medium::StickUefi), ("CD", Medium::CdUefi), ("folder for the network", Medium::NetworkUefi)]
+    {
+        let name = format!("media-{}", what.split(' ').next().unwrap_or(what));
+        let setup = setup(&name, medium);
+        // Times on FAT are in steps of two seconds, and some are dates only.
+        let first = context.build_medium(&setup, &format!("{name}-first"), "2026-03-04 05:06:07")?;
+        let second = context.build_medium(&setup, &format!("{name}-second"), "2031-08-09 10:11:13")?;
+        let (files, others) = (files(&first)?, files(&second)?);
+        ensure!(files == others, "a second {what} has {others:?}, the first {files:?}");
+        let (mut length, mut different) = (0, 0);
+        for path in &files {
+            let (bytes, differ) = compare(&file(&first, path), &file(&second, path))?;
+            (length, different) = (length + bytes, different + differ);
+        }
         context.figures.at_least(&format!("bytes of the {what}"), length, 16 << 20)?;
         context.figures.exactly(&format!("bytes of a second {what} that differ"), different, 0)?;
     }
     Ok(())
+}
+
+/// The files in a folder and in those below, by their paths there. A file has an empty path.
+fn files(place: &Path) -> Result<BTreeSet<PathBuf>> {
+    if place.is_file() {
+        return Ok(BTreeSet::from([PathBuf::new()]));
+    }
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(place).with_context(|| format!("cannot read {}", place.display()))? {
+        let entry = entry?;
+        let name = PathBuf::from(entry.file_name());
+        for below in files(&entry.path())? {
+            // An empty path behind the name would be a slash.
+            all.insert(if below.as_os_str().is_empty() { name.clone() } else { name.join(below) });
+        }
+    }
+    Ok(all)
+}
+
+/// `place` and a path of [`files`].
+fn file(place: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { place.to_owned() } else { place.join(path) }
 }
 
 /// Compares two files. Returns the length of the first, and the number of bytes that differ or that only one of them has.
@@ -148,7 +179,24 @@ fn compare(first: &Path, second: &Path) -> Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{env, fs};
+    use std::env;
+
+    #[test]
+    fn a_folder_is_its_files_and_a_file_is_itself() {
+        let place = env::temp_dir().join(format!("scenarios-media-{}-folder", std::process::id()));
+        fs::create_dir_all(place.join("below/empty")).unwrap();
+        for path in ["a", "below/b"] {
+            fs::write(place.join(path), path).unwrap();
+        }
+        let found: Vec<PathBuf> = files(&place).unwrap().into_iter().collect();
+        assert_eq!(found, [PathBuf::from("a"), PathBuf::from("below/b")]);
+        for path in &found {
+            assert!(file(&place, path).is_file());
+        }
+        let itself = files(&place.join("a")).unwrap();
+        assert_eq!(itself.iter().map(|path| file(&place.join("a"), path)).collect::<Vec<_>>(), [place.join("a")]);
+        fs::remove_dir_all(place).unwrap();
+    }
 
     #[test]
     fn files_of_different_bytes_or_lengths_differ() {
