@@ -152,8 +152,8 @@ impl Launch for Emulator {
     fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
         let folder = self.folder(name)?;
         let place = tools::on_date(date, || image::disc(setup, &folder, self.checked))?;
-        if matches!(setup.medium, Medium::StickBios | Medium::StickUefi) {
-            media::judge(&place, &folder)?;
+        if matches!(setup.medium, Medium::StickUefi | Medium::DiskUefi) {
+            media::judge(&place, setup.medium == Medium::DiskUefi, &folder)?;
         }
         Ok(place)
     }

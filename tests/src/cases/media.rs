@@ -112,10 +112,13 @@ fn refused(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// Builds each medium twice.
 fn media(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    for (what, medium) in
-        [("stick", Medium::StickUefi), ("CD", Medium::CdUefi), ("folder for the network", Medium::NetworkUefi)]
-    {
-        let name = format!("media-{}", what.split(' ').next().unwrap_or(what));
+    for (short, what, medium) in [
+        ("stick", "stick", Medium::StickUefi),
+        ("esp", "stick with an EFI system partition", Medium::DiskUefi),
+        ("cd", "CD", Medium::CdUefi),
+        ("network", "folder for the network", Medium::NetworkUefi),
+    ] {
+        let name = format!("media-{short}");
         let setup = setup(&name, medium);
         // Times on FAT are in steps of two seconds, and some are dates only.
         let first = context.build_medium(&setup, &format!("{name}-first"), "2026-03-04 05:06:07")?;
