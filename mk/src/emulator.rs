@@ -1,6 +1,7 @@
 //! Starts emulators with a disc and connects to COM2.
 
 mod bochs;
+mod boot_network;
 mod boot_server;
 mod disk;
 mod disk_file;
@@ -151,6 +152,8 @@ impl Launch for Emulator {
 
     fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
         let folder = self.folder(name)?;
+        fetch::ensure_faketime()?;
+        fetch::ensure_disk_tools()?;
         let place = tools::on_date(date, || image::disc(setup, &folder, self.checked))?;
         if matches!(setup.medium, Medium::StickUefi | Medium::DiskUefi) {
             media::judge(&place, setup.medium == Medium::DiskUefi, &folder)?;

@@ -2,14 +2,16 @@
 //! Its folder is made as `cargo mk image --pxe` makes it. Its dnsmasq.conf is the one of the guide (`boot/README.md`).
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::linux::{self, Linux};
-use crate::scenario::seconds;
 use crate::setup::Setup;
 
+/// The longest time for an answer of the machine.
+const LIMIT: Duration = Duration::from_secs(60);
 const GUIDE: &str = include_str!("../../boot/README.md");
 
 /// What the machine serves: a folder for booting by network, and a CD's image `sidecore.iso` in it.
@@ -131,7 +133,7 @@ impl BootServer {
     /// # Errors
     /// dnsmasq does not start.
     pub fn serve(&mut self, conf: Conf, loaders: Loaders) -> Result<()> {
-        self.linux.ask(&format!("dnsmasq:{}:{}", conf.name(), loaders.name()), seconds(60)).map(drop)
+        self.linux.ask(&format!("dnsmasq:{}:{}", conf.name(), loaders.name()), LIMIT).map(drop)
     }
 
     /// What was sent since [`Self::serve`].
@@ -139,7 +141,7 @@ impl BootServer {
     /// # Errors
     /// The machine does not answer.
     pub fn sent(&mut self) -> Result<Sent> {
-        let answer = self.linux.ask("sent", seconds(60))?;
+        let answer = self.linux.ask("sent", LIMIT)?;
         let list = |value: &Value| -> Vec<String> {
             value.as_array().into_iter().flatten().filter_map(|path| Some(path.as_str()?.to_owned())).collect()
         };

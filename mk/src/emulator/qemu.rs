@@ -14,7 +14,7 @@ use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Uplin
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
-use super::{boot_server, nic, nvme, virtio_disk};
+use super::{boot_network, nic, nvme, virtio_disk};
 use crate::{paths, tools};
 
 /// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
@@ -159,7 +159,7 @@ fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
         }
         Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp => {
             let network = run.setup.network.as_ref().context("a machine that boots by network, and has none")?;
-            boot_server::connect(command, network);
+            boot_network::connect(command, network);
             if run.setup.medium == Medium::NetworkHttp {
                 // As a person does in the setup of firmware that has both: OVMF would try PXE first.
                 for version in ["IPv4", "IPv6"] {
