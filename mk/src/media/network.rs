@@ -37,9 +37,8 @@ const HERE: [&str; 3] = ["net", "smbios", "tftp"];
 const BIOS: [&str; 2] = ["biosdisk", "pxe"];
 /// The modules of an image for UEFI.
 const UEFI: [&str; 3] = ["efinet", "fat", "http"];
-/// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`. After HTTP boot Debian's GRUB would look for
-/// `grub.cfg` beside itself (`fw_path`), and nowhere else.
-const FIRST: &str = "set feature_net_search_cfg=n\nunset fw_path\n";
+/// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
+const FIRST: &str = "set feature_net_search_cfg=n\n";
 
 /// Makes the folder `place`. Files that are there and have the same names are replaced, others stay.
 ///
