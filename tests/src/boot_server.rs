@@ -29,13 +29,11 @@ pub enum Conf {
     Dhcp,
     /// The guide's beside another DHCP server.
     Proxy,
-    /// [`Self::Dhcp`] with the CD's image as the file that HTTP boot loads.
-    Iso,
 }
 
 impl Conf {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Dhcp, Self::Proxy, Self::Iso];
+    pub const ALL: [Self; 2] = [Self::Dhcp, Self::Proxy];
 
     /// Its name: that of its file without `.conf`.
     #[must_use]
@@ -43,7 +41,6 @@ impl Conf {
         match self {
             Self::Dhcp => "dhcp",
             Self::Proxy => "proxy",
-            Self::Iso => "iso",
         }
     }
 
@@ -55,12 +52,6 @@ impl Conf {
         match self {
             Self::Dhcp => guide("dhcp-range=192.168.1.100,192.168.1.199"),
             Self::Proxy => guide("dhcp-range=192.168.1.0,proxy"),
-            Self::Iso => {
-                let (efi, iso) = (format!("http://{ADDRESS}/sidecore.efi"), format!("http://{ADDRESS}/sidecore.iso"));
-                let text = Self::Dhcp.text()?;
-                ensure!(text.matches(&efi).count() == 1, "the guide's dnsmasq.conf does not have {efi} once:\n{text}");
-                Ok(text.replace(&efi, &iso))
-            }
         }
     }
 }
@@ -160,7 +151,7 @@ mod tests {
             let text = conf.text().unwrap();
             assert!(text.contains("tftp-root=/srv/sidecore\n"), "{text}");
             assert_eq!(text.contains(",proxy"), conf == Conf::Proxy, "{text}");
-            assert_eq!(text.contains("sidecore.iso"), conf == Conf::Iso, "{text}");
+            assert_eq!(text.contains("sidecore.iso"), conf == Conf::Dhcp, "{text}");
         }
         assert_eq!(MACHINE.options, format!("sc.ip={ADDRESS}/24"));
         assert!(guide("no such line").is_err());

@@ -1,5 +1,4 @@
-//! A folder for a TFTP or HTTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI (PXE,
-//! or HTTP boot). GRUB reads the other files by the protocol that it came by.
+//! A folder for a TFTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI.
 //!
 //! GRUB takes a machine's own configuration if there is one: `machines/UUID.toml` by the UUID that SMBIOS gives the machine,
 //! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`.
@@ -33,10 +32,10 @@ pub const LOADERS: [&str; 2] = ["sidecore.0", "sidecore.efi"];
 
 /// What the commands need, and how GRUB reads files by network.
 const HERE: [&str; 3] = ["net", "smbios", "tftp"];
-/// The modules of an image for BIOS. Only UEFI starts programs that came by HTTP.
+/// The modules of an image for BIOS.
 const BIOS: [&str; 2] = ["biosdisk", "pxe"];
 /// The modules of an image for UEFI.
-const UEFI: [&str; 3] = ["efinet", "fat", "http"];
+const UEFI: [&str; 2] = ["efinet", "fat"];
 /// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
 const FIRST: &str = "set feature_net_search_cfg=n\n";
 

@@ -46,17 +46,9 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 },
             ),
             check(
-                "http-uefi",
-                "the network, by UEFI's HTTP boot, with the configuration of machines that have none: two Linux guests ping",
-                |context, server| boots(context, server, &Way::new("http-uefi", Medium::NetworkHttp, &STRANGER)),
-            ),
-            check(
                 "http-iso",
                 "the network, by UEFI's HTTP boot of the CD's image into its RAM disk: two Linux guests ping",
-                |context, server| {
-                    let way = Way::new("http-iso", Medium::NetworkHttp, &STRANGER);
-                    boots(context, server, &Way { conf: Conf::Iso, ..way })
-                },
+                |context, server| boots(context, server, &Way::new("http-iso", Medium::NetworkHttp, &STRANGER)),
             ),
         ],
     })]
@@ -139,7 +131,7 @@ fn boots(context: &mut Context<'_>, server: &mut BootServer, way: &Way<'_>) -> R
     if from.is_some() {
         setup.memory_mib += media::FIRMWARE_MIB;
     }
-    if way.conf == Conf::Iso {
+    if http {
         setup.memory_mib += RAM_DISK_MIB;
     }
     let guests = machine.guests();
@@ -159,9 +151,10 @@ fn boots(context: &mut Context<'_>, server: &mut BootServer, way: &Way<'_>) -> R
     figures.exactly(&format!("{by}: files that came by another protocol than {word}"), others.len(), 0)?;
     let config = machine.own.map_or_else(|| "/sidecore.toml".to_owned(), |own| format!("/machines/{own}.toml"));
     let loader = if medium == Medium::NetworkBios { "/sidecore.0" } else { "/sidecore.efi" };
-    let files: &[&str] = match way.conf {
-        Conf::Iso => &["/sidecore.iso"],
-        _ => &[loader, "/boot/grub/grub.cfg", "/sidecore", "/modules/vmlinuz", "/modules/initrd-small", &config],
+    let files: &[&str] = if http {
+        &["/sidecore.iso"]
+    } else {
+        &[loader, "/boot/grub/grub.cfg", "/sidecore", "/modules/vmlinuz", "/modules/initrd-small", &config]
     };
     let missing = files.iter().filter(|path| !ours.iter().any(|sent| sent == *path)).count();
     figures.exactly(&format!("{by}: files that came by {word}"), ours.len(), files.len())?;
