@@ -1,6 +1,8 @@
 //! Starts emulators with a disc and connects to COM2.
 
 mod bochs;
+mod boot_network;
+mod boot_server;
 mod disk;
 mod disk_file;
 mod linux;
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use scenarios::boot_server::{BootServer, Served};
 use scenarios::launch::{Joined, Judge, Launch};
 use scenarios::machine::Machine;
 use scenarios::nic::Nic;
@@ -146,11 +149,17 @@ impl Launch for Emulator {
         image::file(content, &self.folder(name)?, "module")
     }
 
-    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
+    fn launch_boot_server(&mut self, name: &str, served: &Served) -> Result<BootServer> {
+        boot_server::start(self.platform, &self.folder(name)?, served)
+    }
+
+    fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
         let folder = self.folder(name)?;
-        let place = image::disc(setup, &folder, self.checked)?;
-        if matches!(setup.medium, Medium::StickBios | Medium::StickUefi) {
-            media::judge(&place, &folder)?;
+        fetch::ensure_faketime()?;
+        fetch::ensure_disk_tools()?;
+        let place = tools::on_date(date, || image::disc(setup, &folder, self.checked))?;
+        if matches!(setup.medium, Medium::StickUefi | Medium::DiskUefi) {
+            media::judge(&place, setup.medium == Medium::DiskUefi, &folder)?;
         }
         Ok(place)
     }
@@ -206,7 +215,8 @@ impl Emulator {
         if let Some(actions) = setup.after_reset {
             fs::rename(image::linux_disc(actions, folder)?, folder.join(NEXT_DISC))?;
         }
-        let disc = image::disc(setup, folder, self.checked)?;
+        // The files of a network are on the boot server.
+        let disc = if setup.network.is_some() { PathBuf::new() } else { image::disc(setup, folder, self.checked)? };
         self.boot(folder, setup, &disc, nics, wires)
     }
 

@@ -59,6 +59,12 @@ const SSH: &[&str] = &["openssh-server", "openssh-client"];
 /// The package with the program that reads captured frames.
 const TSHARK: &[&str] = &["tshark"];
 
+/// Packages with the DHCP and TFTP server, and the HTTP server, that machines boot from in scenarios.
+const BOOT_SERVER: &[&str] = &["dnsmasq-base", "nginx"];
+
+/// The package with the library that shows programs another date.
+const FAKETIME: &[&str] = &["libfaketime"];
+
 /// The package with the program that reads metrics. It is fetched alone: the program needs the C library only.
 const PROMETHEUS: &str = "prometheus";
 
@@ -142,6 +148,16 @@ pub fn ensure_ssh() -> Result<()> {
 /// Makes sure that tshark is there, in a tree of its own. Fetches it only if it is missing.
 pub fn ensure_tshark() -> Result<()> {
     ensure_apart("tshark", TSHARK, "tshark into target/deps/tshark (about 60 MB, once)")
+}
+
+/// Makes sure that dnsmasq and nginx are there, in a tree of their own. Fetches only if something is missing.
+pub fn ensure_boot_server() -> Result<()> {
+    ensure_apart("boot-server", BOOT_SERVER, "dnsmasq and nginx into target/deps/boot-server (about 10 MB, once)")
+}
+
+/// Makes sure that libfaketime is there, in a tree of its own. Fetches it only if it is missing.
+pub fn ensure_faketime() -> Result<()> {
+    ensure_apart("faketime", FAKETIME, "libfaketime into target/deps/faketime (about 10 MB, once)")
 }
 
 /// Makes sure that Prometheus is there. Fetches it only if it is missing. Returns its path.

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use ruzstd::encoding::CompressionLevel;
+use scenarios::boot_server::{ADDRESS, Conf, Loaders, Served};
 use scenarios::guests;
 use scenarios::initramfs;
 use scenarios::setup::{Content, Medium, Module, Setup};
@@ -248,8 +249,8 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
     };
     fs::create_dir_all(folder)?;
     let modules = modules_of(setup, folder)?;
-    let own = setup.medium.machine();
-    let load_config = if own.is_some() { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
+    let by_network = setup.medium.is_network();
+    let load_config = if by_network { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
     let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder)?;
     let place = folder.join("medium");
     match setup.medium {
@@ -261,19 +262,74 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
             let first = uefi_program("firmware-memory")?;
             media::stick(&content, media::Stick { before_grub: Some(&first), ..Default::default() }, folder, &place)?;
         }
+        Medium::DiskUefi => media::stick(&content, media::Stick { esp: true, ..Default::default() }, folder, &place)?,
         Medium::CdUefi => media::cd(&content, media::Cd { uefi: true }, folder, &place)?,
-        Medium::NetworkBios | Medium::NetworkUefi => media::network(&content, None, folder, &place)?,
-    }
-    if let Some(own) = own {
-        fs::rename(place.join("sidecore.toml"), place.join(format!("machines/{own}.toml")))?;
-        fs::write(place.join("sidecore.toml"), OTHERS)?;
+        Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp => {
+            media::network(&content, None, folder, &place)?;
+        }
     }
     Ok(place)
 }
 
-/// What machines boot that have no configuration of their own, in scenarios.
-const OTHERS: &str =
-    "[[guest]]\nname = \"stranger\"\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initrd-small\"\n";
+/// The files of a boot server, by their paths on it.
+///
+/// - `srv/sidecore`: the folder for booting by network, with the CD's image `sidecore.iso`.
+/// - `boot-server/NAME.conf`: each dnsmasq.conf, and nginx.conf.
+/// - `boot-server/by-dhcp`, `boot-server/named`: GRUB's images that ask the server that DHCP names, or this one.
+///
+/// `folder`: where they are made.
+pub fn served(served: &Served, folder: &Path) -> Result<Vec<Entry>> {
+    let (setup, mut files) = (&served.setup, Vec::new());
+    let kernel = parts()?.kernel.clone();
+    let modules = modules_of(setup, folder)?;
+    let content =
+        |load_config| media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder);
+    let mut add = |path: String, source: PathBuf| files.push(Entry { path, source });
+    let iso = folder.join("sidecore.iso");
+    media::cd(&content(media::CONFIG_OF_MEDIUM)?, media::Cd { uefi: true }, folder, &iso)?;
+    add("srv/sidecore/sidecore.iso".to_owned(), iso);
+    let content = content(media::CONFIG_BY_MACHINE)?;
+    for loaders in [Loaders::ServerByDhcp, Loaders::ServerNamed] {
+        let server = (loaders == Loaders::ServerNamed).then(|| ADDRESS.parse()).transpose()?;
+        let place = folder.join(loaders.name());
+        media::network(&content, server, folder, &place)?;
+        for name in media::LOADERS {
+            add(format!("boot-server/{}/{name}", loaders.name()), place.join(name));
+        }
+    }
+    for file in &content.files {
+        add(format!("srv/sidecore/{}", file.path), file.source.clone());
+    }
+    for (name, text) in &served.machines {
+        let source = folder.join(format!("{name}.toml"));
+        fs::write(&source, text)?;
+        add(format!("srv/sidecore/machines/{name}.toml"), source);
+    }
+    for conf in Conf::ALL {
+        let name = format!("{}.conf", conf.name());
+        fs::write(folder.join(&name), conf.text()?)?;
+        add(format!("boot-server/{name}"), folder.join(name));
+    }
+    fs::write(folder.join("nginx.conf"), NGINX_CONF)?;
+    add("boot-server/nginx.conf".to_owned(), folder.join("nginx.conf"));
+    Ok(files)
+}
+
+/// The nginx.conf of a boot server: the folder's files, and a log of requests.
+const NGINX_CONF: &str = "\
+daemon off;
+user root;
+pid /tmp/nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log /tmp/http;
+    server {
+        listen 80;
+        root /srv/sidecore;
+    }
+}
+";
 
 /// Makes the disc that most scenarios boot, by BIOS.
 fn disc_of(content: &media::Content, folder: &Path) -> Result<PathBuf> {

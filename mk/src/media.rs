@@ -11,7 +11,7 @@ mod stick;
 
 pub use cd::{Cd, cd};
 pub use content::{CONFIG_OF_MEDIUM, Content, folder};
-pub use network::{CONFIG_BY_MACHINE, network};
+pub use network::{CONFIG_BY_MACHINE, LOADERS, network};
 pub use stick::{Stick, judge, stick};
 
 /// The folder of GRUB's menu on every medium.

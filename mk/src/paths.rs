@@ -55,6 +55,16 @@ pub fn tshark() -> PathBuf {
     deps().join("tshark")
 }
 
+/// dnsmasq, nginx and their libraries, unpacked over one another.
+pub fn boot_server() -> PathBuf {
+    deps().join("boot-server")
+}
+
+/// The library that shows programs another date.
+pub fn faketime() -> PathBuf {
+    deps().join("faketime/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+}
+
 /// Packages of QEMU's storage daemon, unpacked over one another.
 pub fn storage_daemon() -> PathBuf {
     deps().join("storage-daemon")

@@ -2,6 +2,7 @@
 //!
 //! The tree's programs need a newer C library than many hosts have, so the tree's own loader starts each.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{paths, ui};
@@ -99,9 +100,36 @@ fn program_in(tree: &Path, path: &str) -> Command {
     plain_in(dying_with_us(&tree.join(LOADER)), tree, path)
 }
 
+thread_local! {
+    /// The date that programs of the trees see. `None`: the date of today.
+    static DATE: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Runs `work`. The programs of the trees that this thread starts meanwhile see this date (`2031-05-06 07:08:09`, UTC), and clocks go on
+/// from there. libfaketime and the tools for disk images have to be there.
+///
+/// # Errors
+/// Those of `work`; or a program sees another date.
+pub fn on_date<T>(date: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let before = DATE.replace(Some(date));
+    let done = (|| {
+        let day = date.split(' ').next().unwrap_or_default();
+        let mut perl = disk_tool("usr/bin/perl");
+        perl.args(["-e", r#"@t = gmtime; printf("%d-%02d-%02d", $t[5] + 1900, $t[4] + 1, $t[3])"#]);
+        let seen = quietly(&mut perl, "perl")?;
+        ensure!(seen == day, "a program sees the date {seen} instead of {day}");
+        work()
+    })();
+    DATE.set(before);
+    done
+}
+
 /// Gives a tree's loader its arguments.
 fn plain_in(mut command: Command, tree: &Path, path: &str) -> Command {
     command.arg("--library-path").arg(library_path(tree));
+    if let Some(date) = DATE.get() {
+        command.arg("--preload").arg(paths::faketime()).env("FAKETIME", format!("@{date}")).env("TZ", "UTC");
+    }
     if let Some(name) = Path::new(path).file_name() {
         command.arg("--argv0").arg(name);
     }

@@ -22,6 +22,7 @@ mod management;
 mod maps;
 mod media;
 mod network;
+mod network_boot;
 mod nvme;
 mod nvme_faults;
 mod nvme_handover;
@@ -105,6 +106,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         vhost::list(),
         disk::list(),
         media::list(),
+        network_boot::list(),
     ];
     lists.into_iter().flatten().collect()
 }

@@ -69,6 +69,7 @@ const INIT: &[u8] = include_bytes!("../guest/init");
 const NIC_ACTIONS: &[u8] = include_bytes!("../guest/nic");
 const PLAIN_ACTIONS: &[u8] = include_bytes!("../guest/plain");
 const FIRST_LEVEL: &[u8] = include_bytes!("../guest/first-level");
+const BOOT_SERVER_ACTIONS: &[u8] = include_bytes!("../guest/boot-server");
 const DISK_ACTIONS: &[u8] = include_bytes!("../guest/disk");
 
 /// The content of an image.
@@ -153,6 +154,30 @@ pub fn first_level(tree: &Path, kernel: &Path) -> Result<Vec<u8>> {
     for path in FIRMWARE {
         let name = path.rsplit('/').next().unwrap_or(path);
         archive.file(&format!("firmware/{name}"), 0o644, &read(&tree.join(path))?);
+    }
+    Ok(archive.finish())
+}
+
+/// Builds an image for a machine that others boot from by network, which is loaded behind another one: dnsmasq, nginx and their libraries,
+/// from a tree of unpacked Debian packages, these files (their paths, without a slash in front, and where they are), and the actions of
+/// `guest/boot-server`.
+///
+/// # Errors
+/// A file is missing.
+pub fn boot_server(tree: &Path, files: &[(&str, &Path)]) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    for path in ["lib", "lib/x86_64-linux-gnu", "lib64", "usr", "usr/bin", "usr/sbin"] {
+        archive.directory(path);
+    }
+    add_programs(&mut archive, tree, &["usr/sbin/dnsmasq", "usr/sbin/nginx"])?;
+    archive.file("actions", 0o644, BOOT_SERVER_ACTIONS);
+    let folders = files.iter().flat_map(|(path, _)| Path::new(path).ancestors().skip(1));
+    // Parents come before their children.
+    for folder in folders.filter_map(Path::to_str).filter(|folder| !folder.is_empty()).collect::<BTreeSet<_>>() {
+        archive.directory(folder);
+    }
+    for (path, source) in files {
+        archive.file(path, 0o644, &read(source)?);
     }
     Ok(archive.finish())
 }
@@ -312,7 +337,7 @@ mod tests {
             .filter_map(|l| l.strip_prefix("        ")?.split_once(')'))
             .flat_map(|l| l.0.split('|').map(str::trim))
             .collect();
-        for (file, least) in [(NIC_ACTIONS, 6), (DISK_ACTIONS, 5)] {
+        for (file, least) in [(NIC_ACTIONS, 6), (DISK_ACTIONS, 5), (BOOT_SERVER_ACTIONS, 2)] {
             let file = std::str::from_utf8(file).unwrap();
             let actions: Vec<String> = file
                 .lines()

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::boot_server::{BootServer, Served};
 use crate::disk::Disk;
 use crate::linux::{self, Linux};
 use crate::nic::Nic;
@@ -53,12 +54,15 @@ pub trait Launch {
     /// folder of its logs.
     fn launch_disk(&mut self, name: &str) -> Result<Disk>;
 
+    /// Starts a machine that others boot from by network. `name` is the folder of its logs.
+    fn launch_boot_server(&mut self, name: &str, served: &Served) -> Result<BootServer>;
+
     /// Builds a boot module with this content. `name` is a folder of its own, which is empty before. Returns its path.
     fn build_module(&mut self, content: &Content, name: &str) -> Result<PathBuf>;
 
     /// Builds the medium of a setup, and starts nothing. Tools that others wrote check a stick. `name` is the folder that it is
-    /// in. Returns its path.
-    fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf>;
+    /// in. `date`: the date that the programs see which build it (`2031-05-06 07:08:09`). Returns its path.
+    fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf>;
 }
 
 /// Programs of others that judge what the hypervisor and its tools do.
@@ -124,7 +128,10 @@ pub mod nowhere {
         fn launch_disk(&mut self, _: &str) -> Result<Disk> {
             bail!("nothing to start")
         }
-        fn build_medium(&mut self, _: &Setup, _: &str) -> Result<PathBuf> {
+        fn launch_boot_server(&mut self, _: &str, _: &Served) -> Result<BootServer> {
+            bail!("nothing to start")
+        }
+        fn build_medium(&mut self, _: &Setup, _: &str, _: &'static str) -> Result<PathBuf> {
             bail!("nothing to build")
         }
         fn build_module(&mut self, _: &Content, _: &str) -> Result<PathBuf> {

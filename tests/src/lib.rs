@@ -5,6 +5,7 @@
 //! emulators ([`launch::Launch`]) and runs the boots of [`cases::all`]. Nothing here knows how an emulator is started.
 
 pub mod boot;
+pub mod boot_server;
 pub mod cases;
 pub mod costs;
 pub mod counts;

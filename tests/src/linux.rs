@@ -27,7 +27,7 @@ pub struct Setup {
     pub memory_mib: u32,
     /// Whether it starts again after a reboot. If not, the emulator ends.
     pub reboots: bool,
-    /// Words on the kernel's command line.
+    /// Words at the end of the kernel's command line, where they win over the same ones before.
     pub options: &'static str,
 }
 
@@ -43,8 +43,8 @@ impl Setup {
     pub fn cmdline(&self) -> String {
         let peer = if self.number == 1 { 2 } else { 1 };
         format!(
-            "console=ttyS0 quiet loglevel=3 panic=-1 ipv6.disable=1 {} sc.ip=10.0.0.{}/24 sc.peer=10.0.0.{peer} sc.do=obey",
-            self.options, self.number
+            "console=ttyS0 quiet loglevel=3 panic=-1 ipv6.disable=1 sc.ip=10.0.0.{}/24 sc.peer=10.0.0.{peer} sc.do=obey {}",
+            self.number, self.options
         )
     }
 }

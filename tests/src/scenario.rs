@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::boot_server::{BootServer, Served};
 use crate::disk::Disk;
 use crate::figures::Figures;
 use crate::launch::{Joined, Judge, Launch};
@@ -146,9 +147,16 @@ impl<'a> Context<'a> {
         Ok(disk)
     }
 
+    /// Boots a machine that others boot from by network, and waits until it obeys.
+    pub fn boot_server(&mut self, name: &str, served: &Served) -> Result<BootServer> {
+        let mut server = self.launch.launch_boot_server(name, served)?;
+        server.linux.answer("obey", seconds(120))?;
+        Ok(server)
+    }
+
     /// See [`Launch::build_medium`].
-    pub fn build_medium(&mut self, setup: &Setup, name: &str) -> Result<PathBuf> {
-        self.launch.build_medium(setup, name)
+    pub fn build_medium(&mut self, setup: &Setup, name: &str, date: &'static str) -> Result<PathBuf> {
+        self.launch.build_medium(setup, name, date)
     }
 
     /// See [`Launch::build_module`].

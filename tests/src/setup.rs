@@ -195,32 +195,35 @@ pub enum Medium {
     StickSecureBoot,
     /// A CD, by UEFI. On QEMU.
     CdUefi,
-    /// The network, by BIOS (PXE). The machine has a configuration of its own, by its MAC address. On QEMU.
+    /// A stick's image whose FAT partition is an EFI system partition, on a fixed disk (SATA), by UEFI. On QEMU.
+    DiskUefi,
+    /// The network [`Setup::network`], by BIOS (PXE). On QEMU.
     NetworkBios,
-    /// The network, by UEFI. The machine has a configuration of its own, by its UUID. On QEMU.
+    /// The same, by UEFI (PXE). On QEMU.
     NetworkUefi,
+    /// The same, by UEFI with HTTP. On QEMU.
+    NetworkHttp,
 }
 
 impl Medium {
-    /// MAC address of the NIC that a machine boots from by network.
-    pub const BOOT_MAC: &str = "52:54:00:b0:07:01";
-    /// UUID of the machine.
-    pub const UUID: &str = "0b7e5c1a-93d4-4f6e-8a21-c0ffee5ade01";
-
-    /// What GRUB finds the machine's own configuration by, if it boots by network.
+    /// Whether it is the network.
     #[must_use]
-    pub fn machine(self) -> Option<&'static str> {
-        match self {
-            Self::NetworkBios => Some(Self::BOOT_MAC),
-            Self::NetworkUefi => Some(Self::UUID),
-            Self::Disc
-            | Self::StickBios
-            | Self::StickUefi
-            | Self::StickUefiKeeps
-            | Self::StickSecureBoot
-            | Self::CdUefi => None,
-        }
+    pub fn is_network(self) -> bool {
+        matches!(self, Self::NetworkBios | Self::NetworkUefi | Self::NetworkHttp)
     }
+}
+
+/// The network that a machine boots from. A boot server is on it ([`crate::boot_server`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The boot server's socket.
+    pub socket: PathBuf,
+    /// MAC address of the machine's NIC.
+    pub mac: &'static str,
+    /// UUID of the machine.
+    pub uuid: &'static str,
+    /// A DHCP server that knows nothing of booting is on the network too: the emulator's own, at 192.168.1.1.
+    pub other_dhcp: bool,
 }
 
 /// Something that processors have, and that a setup may take away.
@@ -245,6 +248,8 @@ pub struct Setup {
     pub memory_mib: u32,
     /// What it boots from.
     pub medium: Medium,
+    /// The network that it boots from, if that is its medium.
+    pub network: Option<Network>,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -311,6 +316,7 @@ impl Setup {
             threads: 1,
             memory_mib,
             medium: Medium::Disc,
+            network: None,
             modules: Vec::new(),
             options: "emulator",
             lacks: None,

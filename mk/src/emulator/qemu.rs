@@ -14,7 +14,7 @@ use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Setup
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
-use super::{nic, nvme, virtio_disk};
+use super::{boot_network, nic, nvme, virtio_disk};
 use crate::{paths, tools};
 
 /// The port that ends QEMU when written (isa-debug-exit). sidecore on QEMU writes to it last.
@@ -145,8 +145,13 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
 fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
     let disc = run.disc.display();
     match run.setup.medium {
-        Medium::StickUefi | Medium::StickUefiKeeps | Medium::CdUefi | Medium::NetworkUefi => {
-            uefi(command, run.folder, "")?
+        Medium::StickUefi
+        | Medium::StickUefiKeeps
+        | Medium::CdUefi
+        | Medium::DiskUefi
+        | Medium::NetworkUefi
+        | Medium::NetworkHttp => {
+            uefi(command, run.folder, "")?;
         }
         Medium::StickSecureBoot => {
             // The variables are protected by system management mode.
@@ -168,12 +173,20 @@ fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
                 "usb-storage,bus=sticks.0,drive=stick,bootindex=0",
             ]);
         }
-        Medium::NetworkBios | Medium::NetworkUefi => {
-            let file = if run.setup.medium == Medium::NetworkBios { "sidecore.0" } else { "sidecore.efi" };
-            // A network of its own: nothing but this folder is in it.
-            command.args(["-netdev", &format!("user,id=boot,restrict=on,tftp={disc},bootfile={file}")]);
-            let nic = format!("virtio-net-pci,netdev=boot,mac={},bootindex=0", Medium::BOOT_MAC);
-            command.args(["-device", &nic, "-uuid", Medium::UUID]);
+        Medium::DiskUefi => {
+            command.args(["-drive", &format!("if=none,id=disk,format=raw,file={disc}")]);
+            command.args(["-device", "ide-hd,drive=disk,bus=ide.0,bootindex=0"]);
+        }
+        Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp => {
+            let network = run.setup.network.as_ref().context("a machine that boots by network, and has none")?;
+            boot_network::connect(command, network);
+            if run.setup.medium == Medium::NetworkHttp {
+                // As a person does in the setup of firmware that has both: OVMF would try PXE first.
+                for version in ["IPv4", "IPv6"] {
+                    let option = format!("name=opt/org.tianocore/{version}PXESupport,string=n");
+                    command.args(["-fw_cfg", &option]);
+                }
+            }
         }
     }
     Ok(())

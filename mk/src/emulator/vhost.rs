@@ -94,7 +94,7 @@ pub fn start(platform: Platform, folder: &Path, setups: &[Setup]) -> Result<(Vho
             "-netdev vhost-user,id=net,chardev=net".to_owned(),
             format!("-device virtio-net-pci,netdev=net,mac={mac},disable-legacy=on,romfile="),
         ];
-        guest(setup, &folder.join(setup.name), &device, platform)
+        guest(Plain::new(setup, &device)?, &folder.join(setup.name), platform)
     });
     Ok((vhost, guests.collect::<Result<_>>()?))
 }
@@ -110,11 +110,31 @@ pub fn disks(platform: Platform, folder: &Path, setup: &Setup, disks: &[&str]) -
         devices.push(format!("-chardev socket,id=disk{n},path={},reconnect-ms=200", socket.display()));
         devices.push(format!("-device vhost-user-blk-pci,chardev=disk{n},{rings},disable-legacy=on"));
     }
-    Ok((vhost, guest(setup, &folder.join(setup.name), &devices, platform)?))
+    Ok((vhost, guest(Plain::new(setup, &devices)?, &folder.join(setup.name), platform)?))
 }
 
-/// Starts a plain guest with these devices: options of QEMU, each with its value behind a space.
-fn guest(setup: &Setup, folder: &Path, devices: &[String], platform: Platform) -> Result<Linux<()>> {
+/// A plain guest.
+pub struct Plain<'a> {
+    /// The machine.
+    pub setup: &'a Setup,
+    /// Its devices: options of QEMU, each with its value behind a space.
+    pub devices: &'a [String],
+    /// Its RAM disk.
+    pub initrd: &'a Path,
+    /// Sockets of its devices, which are removed when it ends.
+    pub sockets: Vec<SocketPath>,
+}
+
+impl<'a> Plain<'a> {
+    /// With the guests' RAM disk.
+    fn new(setup: &'a Setup, devices: &'a [String]) -> Result<Self> {
+        Ok(Self { setup, devices, initrd: &image::parts()?.initrd, sockets: Vec::new() })
+    }
+}
+
+/// Starts a plain guest with its logs in `folder`.
+pub fn guest(plain: Plain<'_>, folder: &Path, platform: Platform) -> Result<Linux<()>> {
+    let Plain { setup, devices, initrd, sockets } = plain;
     let kvm = platform == Platform::Kvm;
     fs::create_dir_all(folder)?;
     let parts = image::parts()?;
@@ -127,7 +147,7 @@ fn guest(setup: &Setup, folder: &Path, devices: &[String], platform: Platform) -
     command.args(["-m", &format!("{}M", setup.memory_mib), "-smp", &setup.cpus.to_string()]);
     command.args(["-object", &format!("memory-backend-memfd,id=mem,size={}M,share=on", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-no-reboot", "-nodefaults"]);
-    command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(&parts.initrd);
+    command.arg("-kernel").arg(&parts.guest_kernel).arg("-initrd").arg(initrd);
     command.args(["-append", &setup.cmdline()]);
     command.args(["-chardev", &format!("socket,id=console,path={},logfile={}", console.0.display(), log.display())]);
     command.args(["-serial", "chardev:console"]);
@@ -139,7 +159,7 @@ fn guest(setup: &Setup, folder: &Path, devices: &[String], platform: Platform) -
     let file = File::create(&words)?;
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
-    let mut machine = Process { child, com1: log, record: None, sockets: Vec::new(), monitor: None, typed: None };
+    let mut machine = Process { child, com1: log, record: None, sockets, monitor: None, typed: None };
     let stream: UnixStream = accept(&listener, &mut machine, &words)?;
     let output = Box::new(stream.try_clone()?);
     Ok(Linux::new(setup.name, LinuxParts { machine: Box::new(machine), output, input: Box::new(stream), nic: () }))

@@ -27,8 +27,15 @@ smbios --type 1 --get-uuid 8 --set uuid
     fi
     boot";
 
+/// The names of GRUB's images: for BIOS, and for UEFI.
+pub const LOADERS: [&str; 2] = ["sidecore.0", "sidecore.efi"];
+
 /// What the commands need, and how GRUB reads files by network.
 const HERE: [&str; 3] = ["net", "smbios", "tftp"];
+/// The modules of an image for BIOS.
+const BIOS: [&str; 2] = ["biosdisk", "pxe"];
+/// The modules of an image for UEFI.
+const UEFI: [&str; 3] = ["efinet", "efi_gop", "fat"];
 /// GRUB would ask for a menu by eleven names that depend on the machine, before `grub.cfg`.
 const FIRST: &str = "set feature_net_search_cfg=n\n";
 
@@ -43,12 +50,10 @@ pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: 
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
     };
     create(&place.join("machines"))?;
-    for (format, name, drivers) in [
-        (Format::BiosNetwork, "sidecore.0", &["biosdisk", "pxe"][..]),
-        (Format::Efi, "sidecore.efi", &["efinet", "efi_gop", "fat"]),
-    ] {
+    let drivers: [(Format, &[&str]); 2] = [(Format::BiosNetwork, &BIOS), (Format::Efi, &UEFI)];
+    for (name, (format, driver)) in LOADERS.into_iter().zip(drivers) {
         let image = work.join(name);
-        grub::image(format, &prefix, &modules(&[&HERE[..], drivers].concat()), Some(FIRST), &image)?;
+        grub::image(format, &prefix, &modules(&[&HERE[..], driver].concat()), Some(FIRST), &image)?;
         copy(&image, &place.join(name))?;
     }
     for file in &content.files {

@@ -12,6 +12,7 @@ use gpt_disk_types::{BlockSize, GptPartitionType, guid};
 
 use super::{Content, PREFIX, modules};
 use crate::disk::fat::{self, Entry};
+use crate::disk::seed::Seed;
 use crate::disk::{self, gpt};
 use crate::grub::{self, Format};
 use crate::{fetch, tools};
@@ -77,17 +78,7 @@ pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> 
     let mut disk = File::options().read(true).write(true).create(true).truncate(true).open(place)?;
     disk.set_len(size).with_context(|| format!("cannot make {} {size} bytes long", place.display()))?;
     let seed = content.seed()?;
-    let kind = if stick.esp { GptPartitionType::EFI_SYSTEM } else { GptPartitionType::BASIC_DATA };
-    let partitions = [
-        gpt::Partition {
-            name: "GRUB for BIOS",
-            kind: BIOS_BOOT,
-            guid: seed.guid("partition BIOS"),
-            bytes: Some(BIOS_BOOT_BYTES),
-        },
-        gpt::Partition { name: "sidecore", kind, guid: seed.guid("partition FAT"), bytes: None },
-    ];
-    let ranges = gpt::write(&mut disk, BlockSize::BS_512, seed.guid("disk"), &partitions)?;
+    let ranges = gpt::write(&mut disk, BlockSize::BS_512, seed.guid("disk"), &partitions(stick, &seed))?;
     let [bios_range, fat_range] = ranges.as_slice() else { bail!("{} partitions instead of two", ranges.len()) };
 
     let first = bios_range.start / BLOCK as u64;
@@ -104,6 +95,20 @@ pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> 
     drop(disk);
     let (kind, serial) = (fat::Kind::Fat32, seed.number("FAT"));
     fat::write(place, fat_range, &fat::Fat { kind, label: "SIDECORE", serial, date: content.date, files: &files })
+}
+
+/// The partitions of a stick: the BIOS boot partition, and the FAT32 partition behind it.
+fn partitions(stick: Stick, seed: &Seed) -> [gpt::Partition<'static>; 2] {
+    let kind = if stick.esp { GptPartitionType::EFI_SYSTEM } else { GptPartitionType::BASIC_DATA };
+    [
+        gpt::Partition {
+            name: "GRUB for BIOS",
+            kind: BIOS_BOOT,
+            guid: seed.guid("partition BIOS"),
+            bytes: Some(BIOS_BOOT_BYTES),
+        },
+        gpt::Partition { name: "sidecore", kind, guid: seed.guid("partition FAT"), bytes: None },
+    ]
 }
 
 /// Offsets in GRUB's boot.img, which has a block.
@@ -151,9 +156,9 @@ fn core(mut image: Vec<u8>, first: u64) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// Lets tools that others wrote check a stick's image: sgdisk its partition table, fsck its file system. `work`: a folder for a
-/// copy of the file system.
-pub fn judge(image: &Path, work: &Path) -> Result<()> {
+/// Lets tools that others wrote check a stick's image: sgdisk its partition table, fsck its file system. `esp`: whether the file system is
+/// in an EFI system partition. `work`: a folder for a copy of the file system.
+pub fn judge(image: &Path, esp: bool, work: &Path) -> Result<()> {
     fetch::ensure_disk_tools()?;
     disk::judge_table(image)?;
     let mut file = File::open(image).with_context(|| format!("cannot open {}", image.display()))?;
@@ -161,13 +166,40 @@ pub fn judge(image: &Path, work: &Path) -> Result<()> {
     let [_, fat] = ranges.as_slice() else { bail!("{} partitions instead of two", ranges.len()) };
     disk::judge_fat(&mut file, fat, &work.join("fat"))?;
     let said = tools::quietly(tools::disk_tool("usr/sbin/sgdisk").arg("--print").arg(image), "sgdisk --print")?;
-    ensure!(said.contains("EF02"), "sgdisk sees no BIOS boot partition:\n{said}");
+    // sgdisk's own numbers: BIOS boot partition, then EFI system partition or "Microsoft basic data".
+    let (types, wanted) = (types(&said), ["EF02", if esp { "EF00" } else { "0700" }]);
+    ensure!(types == wanted, "sgdisk sees partitions of the types {types:?} instead of {wanted:?}:\n{said}");
     Ok(())
+}
+
+/// The types of the partitions in what `sgdisk --print` says: the sixth word of each line that begins with a number.
+fn types(said: &str) -> Vec<&str> {
+    let line = |line: &'_ str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    said.lines().filter(|text| line(text)).filter_map(|text| text.split_whitespace().nth(5)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fat_partition_is_an_esp_only_if_that_is_asked_for() {
+        let kinds = |esp| partitions(Stick { esp, ..Stick::default() }, &Seed::new()).map(|partition| partition.kind);
+        // UEFI specification 2.10, 5.3.3; "Microsoft basic data" is not in it.
+        let (esp, data) =
+            (guid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"), guid!("ebd0a0a2-b9e5-4433-87c0-68b6b72699c7"));
+        assert_eq!(kinds(true), [BIOS_BOOT, GptPartitionType(esp)]);
+        assert_eq!(kinds(false), [BIOS_BOOT, GptPartitionType(data)]);
+    }
+
+    #[test]
+    fn the_types_of_partitions_are_found_in_the_words_of_sgdisk() {
+        let said = "Disk stick: 595968 sectors, 291.0 MiB\n\nNumber  Start (sector)    End (sector)  Size       Code  Name\n   \
+                    1            2048            4095   1024.0 KiB  EF02  GRUB for BIOS\n   \
+                    2            4096          593919   288.0 MiB   0700  sidecore\n";
+        assert_eq!(types(said), ["EF02", "0700"]);
+        assert!(types("").is_empty());
+    }
 
     #[test]
     fn the_boot_code_loads_the_image_where_it_is() {

@@ -1,8 +1,9 @@
-//! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each.
+//! Media that boot a server, by BIOS and by UEFI: two Linux guests ping each other after each. `network_boot.rs` has the network.
 
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
@@ -24,35 +25,31 @@ const KEPT: std::ops::Range<u64> = USUAL_PLACE..16 << 20;
 const MOVED: &str = "the stick, by UEFI that keeps 2 to 16 MiB for itself: GRUB puts the image elsewhere, two Linux guests \
                      ping, and a panic has names in its backtrace";
 /// MiB that OVMF keeps for itself, and more.
-pub(super) const FIRMWARE_MIB: u32 = 256;
+pub const FIRMWARE_MIB: u32 = 256;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let scenario = |name, about| Scenario::new(name, about, QEMU).taking_turns();
-    let same = "each medium is built twice, in two folders and at two times: the same bytes; a stick is clean for sgdisk and fsck";
+    let same = "each medium is built twice, in two folders and on two dates: the same bytes; a stick is clean for sgdisk and fsck";
     vec![
         alone(scenario("media", same), media),
         alone(
             scenario("usb-bios", "a USB stick, by BIOS, with the image at 2 MiB: two Linux guests ping"),
-            |context, ()| boots(context, "usb-bios", Medium::StickBios, None),
+            |context, ()| medium_boots(context, "usb-bios", Medium::StickBios, None),
         ),
         alone(scenario("usb-uefi", "the same stick, by UEFI: two Linux guests ping"), |context, ()| {
-            boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
+            medium_boots(context, "usb-uefi", Medium::StickUefi, Some("/USB("))
         }),
         alone(scenario("usb-uefi-moved", MOVED), moved),
         alone(scenario("cd-uefi", "a CD, by UEFI: two Linux guests ping"), |context, ()| {
-            boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
+            medium_boots(context, "cd-uefi", Medium::CdUefi, Some("/Sata("))
         }),
         alone(
             scenario(
-                "pxe-bios",
-                "the network, by BIOS, with the configuration of its MAC address: two Linux guests ping",
+                "disk-uefi",
+                "the stick's image with an EFI system partition (--esp) on a fixed disk, by UEFI: two Linux guests ping",
             ),
-            |context, ()| boots(context, "pxe-bios", Medium::NetworkBios, None),
-        ),
-        alone(
-            scenario("pxe-uefi", "the network, by UEFI, with the configuration of its UUID: two Linux guests ping"),
-            |context, ()| boots(context, "pxe-uefi", Medium::NetworkUefi, Some("/MAC(")),
+            |context, ()| medium_boots(context, "disk-uefi", Medium::DiskUefi, Some("/Sata(")),
         ),
         alone(
             scenario(
@@ -70,18 +67,24 @@ fn setup(name: &str, medium: Medium) -> Setup {
     Setup { medium, ..server(name, &guests) }
 }
 
-/// Boots the server. `from`: a part of the device path from which UEFI firmware starts GRUB; `None` for BIOS.
-fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&str>) -> Result<()> {
+/// Boots a server from its medium. `from`: see [`boots`].
+fn medium_boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&str>) -> Result<()> {
     let mut setup = setup(name, medium);
     if from.is_some() {
         setup.memory_mib += FIRMWARE_MIB;
     }
-    let mut session = context.boot(&setup)?;
+    boots(context, &setup, ["a", "b"], from)
+}
+
+/// Boots a server with these guests, of which the first pings the other. `from`: a part of the device path from which UEFI firmware
+/// starts GRUB; `None` for BIOS.
+pub fn boots(context: &mut Context<'_>, setup: &Setup, guests: [&str; 2], from: Option<&str>) -> Result<()> {
+    let mut session = context.boot(setup)?;
     let place = image(&mut session)?;
     if from.is_none() {
         context.figures.exactly("address of the image", place as f64, USUAL_PLACE as f64)?;
     }
-    pings(context, &mut session)?;
+    pings(context, &mut session, guests)?;
     let figures = &mut context.figures;
     // OVMF says on COM1 what it starts. BIOS says nothing there.
     let console = session.console()?;
@@ -94,10 +97,10 @@ fn boots(context: &mut Context<'_>, name: &str, medium: Medium, from: Option<&st
     session.shut_down().map(drop)
 }
 
-/// Has guest `a` ping guest `b`.
-fn pings(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
-    session.all_obey(["a", "b"])?;
-    let ping = session.act("a", &format!("ping:{PINGS}"), seconds(120))?;
+/// Has the first of two guests ping the other.
+fn pings(context: &mut Context<'_>, session: &mut Session, guests: [&str; 2]) -> Result<()> {
+    session.all_obey(guests)?;
+    let ping = session.act(guests[0], &format!("ping:{PINGS}"), seconds(120))?;
     context.figures.exactly("pings sent", number(&ping, "sent")?, PINGS)?;
     context.figures.exactly("pings answered", number(&ping, "received")?, PINGS)
 }
@@ -121,7 +124,7 @@ fn moved(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     setup.options = "emulator selftest=panic-at-shutdown";
     let mut session = context.boot(&setup)?;
     let place = image(&mut session)?;
-    pings(context, &mut session)?;
+    pings(context, &mut session, ["a", "b"])?;
     let console = session.console()?;
     let kept = console.split_once("firmware keeps ").and_then(|(_, rest)| rest.split_once(" KiB from 2 to 16 MiB"));
     let kept: u64 = kept.context("the firmware does not say what it keeps")?.0.parse()?;
@@ -159,17 +162,50 @@ fn refused(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// Builds each medium twice.
 fn media(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    for (what, medium) in [("stick", Medium::StickUefi), ("CD", Medium::CdUefi)] {
-        let setup = setup(&format!("media-{what}"), medium);
-        let first = context.build_medium(&setup, &format!("media-{what}-first"))?;
-        // FAT has times in steps of two seconds.
-        thread::sleep(seconds(3));
-        let second = context.build_medium(&setup, &format!("media-{what}-second"))?;
-        let (length, different) = compare(&first, &second)?;
+    for (short, what, medium) in [
+        ("stick", "stick", Medium::StickUefi),
+        ("esp", "stick with an EFI system partition", Medium::DiskUefi),
+        ("cd", "CD", Medium::CdUefi),
+        ("network", "folder for the network", Medium::NetworkUefi),
+    ] {
+        let name = format!("media-{short}");
+        let setup = setup(&name, medium);
+        // Times on FAT are in steps of two seconds, and some are dates only.
+        let first = context.build_medium(&setup, &format!("{name}-first"), "2026-03-04 05:06:07")?;
+        let second = context.build_medium(&setup, &format!("{name}-second"), "2031-08-09 10:11:13")?;
+        let (files, others) = (files(&first)?, files(&second)?);
+        ensure!(files == others, "a second {what} has {others:?}, the first {files:?}");
+        let (mut length, mut different) = (0, 0);
+        for path in &files {
+            let (bytes, differ) = compare(&file(&first, path), &file(&second, path))?;
+            (length, different) = (length + bytes, different + differ);
+        }
         context.figures.at_least(&format!("bytes of the {what}"), length, 16 << 20)?;
         context.figures.exactly(&format!("bytes of a second {what} that differ"), different, 0)?;
     }
     Ok(())
+}
+
+/// The files in a folder and in those below, by their paths there. A file has an empty path.
+fn files(place: &Path) -> Result<BTreeSet<PathBuf>> {
+    if place.is_file() {
+        return Ok(BTreeSet::from([PathBuf::new()]));
+    }
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(place).with_context(|| format!("cannot read {}", place.display()))? {
+        let entry = entry?;
+        let name = PathBuf::from(entry.file_name());
+        for below in files(&entry.path())? {
+            // An empty path behind the name would be a slash.
+            all.insert(if below.as_os_str().is_empty() { name.clone() } else { name.join(below) });
+        }
+    }
+    Ok(all)
+}
+
+/// `place` and a path of [`files`].
+fn file(place: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { place.to_owned() } else { place.join(path) }
 }
 
 /// Compares two files. Returns the length of the first, and the number of bytes that differ or that only one of them has.
@@ -196,7 +232,24 @@ fn compare(first: &Path, second: &Path) -> Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{env, fs};
+    use std::env;
+
+    #[test]
+    fn a_folder_is_its_files_and_a_file_is_itself() {
+        let place = env::temp_dir().join(format!("scenarios-media-{}-folder", std::process::id()));
+        fs::create_dir_all(place.join("below/empty")).unwrap();
+        for path in ["a", "below/b"] {
+            fs::write(place.join(path), path).unwrap();
+        }
+        let found: Vec<PathBuf> = files(&place).unwrap().into_iter().collect();
+        assert_eq!(found, [PathBuf::from("a"), PathBuf::from("below/b")]);
+        for path in &found {
+            assert!(file(&place, path).is_file());
+        }
+        let itself = files(&place.join("a")).unwrap();
+        assert_eq!(itself.iter().map(|path| file(&place.join("a"), path)).collect::<Vec<_>>(), [place.join("a")]);
+        fs::remove_dir_all(place).unwrap();
+    }
 
     #[test]
     fn files_of_different_bytes_or_lengths_differ() {
