@@ -50,6 +50,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         // Whichever the processor has.
         Some(Feature::Virtualization) => format!("{cpu},svm=off,vmx=off"),
         Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
+        Some(Feature::LongMode) => format!("{cpu},lm=off"),
     };
 
     let mut command = command();
