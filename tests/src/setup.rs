@@ -233,6 +233,8 @@ pub enum Feature {
     Virtualization,
     /// The local APIC's x2APIC mode. QEMU only.
     X2apic,
+    /// The 64-bit mode. QEMU only.
+    LongMode,
 }
 
 /// One emulated server with sidecore on its disc.

@@ -132,6 +132,7 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
         // Whichever the processor has.
         Some(Feature::Virtualization) => format!("{cpu},svm=off,vmx=off"),
         Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
+        Some(Feature::LongMode) => format!("{cpu},lm=off"),
     };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
     let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);

@@ -16,7 +16,7 @@ use crate::guests::{Guest, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::Medium;
+use crate::setup::{Feature, Medium};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -50,6 +50,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ],
         }),
         alone(scenario("screen-panic", "a panic is on the screen, all of it").taking_turns(), panic),
+        alone(
+            scenario(
+                "no-long-mode",
+                "a processor without 64-bit mode: a sentence on COM1, on the screen, and a code at port 0x80",
+            )
+            .taking_turns(),
+            no_long_mode,
+        ),
         alone(
             scenario("screen-pixels", "by UEFI, the framebuffer shows in its glyphs what a terminal at COM1 shows")
                 .taking_turns(),
@@ -151,6 +159,23 @@ fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let names = shown.rows.iter().filter(|row| row.starts_with("  from ") && row.contains("::")).count();
     figures.at_least("rows of the backtrace with names", names, 2)?;
     figures.exactly("rows that are as the terminal's", same, shown.rows.len() as f64)
+}
+
+fn no_long_mode(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    const SAID: &str = "sidecore: this CPU has no 64-bit mode; an x86_64 server is needed.";
+    let mut setup = server("no-long-mode", &[]);
+    (setup.lacks, setup.post_codes) = (Some(Feature::LongMode), true);
+    let mut session = context.boot(&setup)?;
+    session.shown(SAID, 0, seconds(60))?;
+    let shown = text(&mut session)?;
+    let figures = &mut context.figures;
+    figures.exactly(
+        "first rows with the sentence",
+        shown.rows.iter().take(1).filter(|row| row.contains(SAID)).count(),
+        1,
+    )?;
+    let codes = session.file("post")?;
+    figures.exactly("codes at the end", usize::from(codes.ends_with(&[0xa0, 0xa1])), 1)
 }
 
 /// Counts the sentences of the report with this text.
