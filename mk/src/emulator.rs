@@ -32,7 +32,7 @@ use scenarios::setup::{Content, Medium, Setup};
 
 use crate::{fetch, image, media, paths, tools, ui};
 
-use process::{NEXT_DISC, Process, Run, Wire, fresh};
+use process::{NEXT_DISC, Run, Wire, fresh};
 use qemu::kvm_is_usable;
 pub use {nested::end as end_nested, process::SocketPath, qemu::command as qemu_command};
 
@@ -230,7 +230,7 @@ impl Emulator {
     fn boot(&self, folder: &Path, setup: &Setup, disc: &Path, nics: &[&Path], wires: Vec<Wire>) -> Result<Session> {
         let run = Run { setup, folder, disc, nics, wires: &wires };
         let (machine, input, output): Started = match self.platform {
-            Platform::Nested => nested::start(&run)?,
+            Platform::Nested => boxed(nested::start(&run)?),
             Platform::Bochs => boxed(bochs::start(&run)?),
             Platform::Kvm | Platform::Qemu => {
                 let com1 = self.consoles.as_ref().map(|(com1, _)| com1.as_path());
@@ -251,8 +251,8 @@ impl Emulator {
 /// A running machine, and both directions of its COM2.
 type Started = (Box<dyn Machine>, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-fn boxed((process, input, output): (Process, Box<dyn Read + Send>, Box<dyn Write + Send>)) -> Started {
-    (Box::new(process), input, output)
+fn boxed<M: Machine + 'static>((machine, input, output): (M, Box<dyn Read + Send>, Box<dyn Write + Send>)) -> Started {
+    (Box::new(machine), input, output)
 }
 
 /// Prints on which platform something will run, and why.

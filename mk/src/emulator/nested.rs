@@ -10,7 +10,7 @@ mod kernel_log;
 mod marked;
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,9 +22,9 @@ use scenarios::machine::Machine;
 use scenarios::setup::{Medium, Setup, Uplink};
 
 use super::process::Run;
-use super::{Started, qemu};
+use super::qemu;
 use first_level::{Ended, FirstLevel};
-use marked::Marked;
+use marked::{Marked, mark};
 
 use crate::ui;
 
@@ -36,10 +36,8 @@ pub fn end() {
     FirstLevel::end_idle();
 }
 
-/// The line on a serial port at the beginning or the end of a run.
-fn mark(number: u32, word: &str) -> Vec<u8> {
-    format!("\x1crun {number} {word}\n").into_bytes()
-}
+/// A running machine, and both directions of its COM2.
+type Started = (Nested, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Starts QEMU in the first-level Linux. Returns both directions of COM2.
 pub fn start(run: &Run<'_>) -> Result<Started> {
@@ -61,14 +59,15 @@ pub fn start(run: &Run<'_>) -> Result<Started> {
     let input = com2.try_clone()?;
     let folder = run.folder.to_owned();
     let machine = Nested { first: Some(first), number, folder, typed, said: Vec::new() };
-    Ok((Box::new(machine), Box::new(Marked::new(com2, &mark(number, "ends"))), Box::new(input)))
+    Ok((machine, Box::new(Marked::new(com2, &mark(number, "ends"))), Box::new(input)))
 }
 
 /// Something in a setup that machines there do not have.
 fn lacking(setup: &Setup) -> Option<&'static str> {
     let disks =
         !setup.nvme.is_empty() || !setup.virtio_disks.is_empty() || setup.image.is_some() || setup.in_slot.is_some();
-    let reports = setup.record_exits || setup.logs_instructions || setup.traces_admin;
+    let reports = setup.record_exits || setup.logs_instructions || setup.traces_admin || setup.post_codes;
+    let ports = setup.acpi_table.is_some() || setup.swapped_uarts;
     [
         (setup.medium != Medium::Disc, "medium but a CD"),
         (setup.uplink != Uplink::None, "uplink"),
@@ -76,6 +75,7 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
         (setup.idle_usb, "USB"),
         (setup.after_reset.is_some(), "second medium"),
         (reports, "records by the emulator"),
+        (ports, "serial ports but the usual ones"),
         (setup.memory_mib > FirstLevel::room(), "room for that much memory"),
     ]
     .into_iter()
@@ -83,7 +83,7 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
 }
 
 /// A machine in the first-level Linux.
-struct Nested {
+pub struct Nested {
     /// `None`: the run has ended.
     first: Option<FirstLevel>,
     number: u32,

@@ -22,8 +22,8 @@ use serde_json::json;
 use super::super::monitor::Monitor;
 use super::super::process::{Process, SocketPath, fresh};
 use super::super::qemu::{self, accept};
-use super::marked::skip_past;
-use super::{kernel_log, mark};
+use super::kernel_log;
+use super::marked::{mark, skip_past};
 use crate::{image, paths, ui};
 
 /// Its processors.

@@ -8,6 +8,11 @@ use std::io::{self, Read};
 /// Bytes that are read at a time.
 const CHUNK: usize = 4096;
 
+/// The line at the beginning or the end of a run.
+pub fn mark(number: u32, word: &str) -> Vec<u8> {
+    format!("\x1crun {number} {word}\n").into_bytes()
+}
+
 /// Reads a stream up to and with its first bytes that equal `mark`, and drops them.
 ///
 /// # Errors
