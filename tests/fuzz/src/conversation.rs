@@ -665,6 +665,8 @@ impl play::World for World {
                 break;
             }
             self.receive();
+            // More may wait in a queue than the receiver had buffers for at first.
+            (1..self.guests.len()).for_each(|port| self.post(port));
         }
         let left = self.leaving.iter().all(VecDeque::is_empty);
         assert!(left || self.lossy || !self.scene.outside, "frames to the outside leave");
