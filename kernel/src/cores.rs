@@ -379,7 +379,7 @@ extern "C" fn start_core(argument: u64) -> ! {
         core::hint::spin_loop();
         true
     };
-    // Core 0 tells what came of it, and gives up for both.
+    // Core 0 reports the outcome, and its time limit ends the wait of both.
     _ = meetings.meet(Side::Second, *can_adjust, time::ordered_tsc, wait, time::add_to_tsc);
     core.serve()
 }

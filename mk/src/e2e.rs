@@ -243,7 +243,8 @@ fn rotation_file() -> PathBuf {
 }
 
 /// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions (`--full`) on QEMU.
-/// In nested KVM scenarios run by hand: two failures there are not explained (`tests/STATUS.md`). Then scenarios with the checked hypervisor (`--checked`).
+/// Then scenarios with the checked hypervisor (`--checked`). Nothing in nested KVM takes turns: two failures there are not explained
+/// (`tests/STATUS.md`).
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
     let (mut keys, mut checked) = (Vec::new(), Vec::new());
     for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {

@@ -20,7 +20,7 @@ const UNKNOWN: f64 = 180.0;
 pub struct Key {
     /// The scenario's name.
     pub scenario: String,
-    /// `qemu`, `nested` or `bochs`.
+    /// `qemu` or `bochs`.
     pub platform: String,
     /// `usual`, `full` for the long version (`--full`), or `checked` for the checked hypervisor (`--checked`).
     pub variant: String,

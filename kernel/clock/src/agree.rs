@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 /// How often a difference is looked for, and put right in between.
-pub const MEETINGS: usize = 4;
+const MEETINGS: usize = 4;
 /// Times that each core reads its TSC in a meeting.
 const READS: usize = 16;
 

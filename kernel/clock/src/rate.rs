@@ -23,6 +23,11 @@ pub struct Reference {
     pub mask: u32,
 }
 
+/// The ACPI PM timer (ACPI 4.8.3.3). It has 24 bits at least.
+pub const PM_TIMER: Reference = Reference { hz: 3_579_545, mask: 0xff_ffff };
+/// Channel 2 of the PIT, with its count inverted: it counts down.
+pub const PIT: Reference = Reference { hz: 1_193_182, mask: 0xffff };
+
 /// The two counters, and the clock, at nearly the same moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
@@ -99,7 +104,6 @@ mod tests {
 
     use super::*;
 
-    const PM_TIMER: Reference = Reference { hz: 3_579_545, mask: 0xff_ffff };
     const TSC: u64 = 2_400_000_000;
 
     /// Readings of a machine at these moments, in nanoseconds. `late`: what the core loses in the middle of a reading.

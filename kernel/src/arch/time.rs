@@ -29,11 +29,9 @@ pub fn tsc() -> u64 {
 
 /// Reads the time-stamp counter, after everything that comes before it.
 pub fn ordered_tsc() -> u64 {
-    // SAFETY: LFENCE and RDTSC are not restricted in ring 0. LFENCE waits for all earlier instructions (SDM vol. 2B, RDTSC).
-    unsafe {
-        core::arch::x86_64::_mm_lfence();
-        core::arch::x86_64::_rdtsc()
-    }
+    // SAFETY: LFENCE is not restricted in ring 0. It waits for all earlier instructions (SDM vol. 2B, RDTSC).
+    unsafe { core::arch::x86_64::_mm_lfence() };
+    tsc()
 }
 
 /// IA32_TSC_ADJUST (SDM vol. 3B 18.17.3).

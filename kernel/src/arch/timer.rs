@@ -9,7 +9,7 @@
 use super::apic;
 use super::time::{Rates, rates, set_rates, tsc};
 use alloc::{format, string::String};
-use clock::rate::{READINGS, Rate, Reading, Reference, rate};
+use clock::rate::{PIT, PM_TIMER, READINGS, Rate, Reading, Reference, rate};
 use x86_64::instructions::port::Port;
 
 /// TSC ticks to wait for a clock to count 8 ms. After that the clock counts as standing still. It is a third of a second on the
@@ -19,11 +19,6 @@ const PATIENCE: u64 = 2_000_000_000;
 const TRIES: usize = 6;
 /// Part of the measured rate by which what CPUID says may differ: a hundredth.
 const DIFFERENCE: u64 = 100;
-
-/// The ACPI PM timer (ACPI 4.8.3.3). It has 24 bits at least.
-const PM_TIMER: Reference = Reference { hz: 3_579_545, mask: 0xff_ffff };
-/// Channel 2 of the PIT.
-const PIT: Reference = Reference { hz: 1_193_182, mask: 0xffff };
 
 /// Measures the rates. `pm_timer` is the port of the ACPI PM timer. Also returns what is strange about them. Returns `None` if
 /// neither that timer nor the PIT counts.
@@ -68,9 +63,11 @@ fn measure(clock: Reference, mut read: impl FnMut() -> u32) -> Option<(Rate, Rat
     let step = (clock.hz / 125) as u32;
     apic::start_count(u32::MAX);
     let mut readings = [Reading::default(); READINGS];
+    // The clock at which the next reading is due.
     let mut next = 0;
     for (n, reading) in readings.iter_mut().enumerate() {
         let end = tsc().saturating_add(PATIENCE);
+        // A difference of more than half of what the clock counts is a time that is still to come.
         while n != 0 && (read().wrapping_sub(next) & clock.mask) >= clock.mask / 2 {
             if tsc() > end {
                 return None;

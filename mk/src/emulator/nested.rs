@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use scenarios::machine::Machine;
 use scenarios::setup::{Medium, Setup, Uplink};
 
-use super::process::Run;
+use super::process::{self, Run};
 use super::qemu;
 use first_level::{Ended, FirstLevel};
 use marked::{Marked, mark};
@@ -142,13 +142,11 @@ impl Machine for Nested {
     }
 
     fn console(&self) -> Result<String> {
-        let bytes = fs::read(self.folder.join("com1")).context("cannot read the file of COM1")?;
-        Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
+        process::console(&self.folder.join("com1"))
     }
 
     fn file(&self, name: &str) -> Result<Vec<u8>> {
-        let path = self.folder.join(name);
-        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        process::log(&self.folder.join("com1"), name)
     }
 
     fn type_in(&mut self, bytes: &[u8]) -> Result<()> {

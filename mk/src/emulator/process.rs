@@ -70,6 +70,21 @@ impl Process {
     }
 }
 
+/// The text of COM1 in this file, without carriage returns. None was written yet if there is no file.
+pub fn console(com1: &Path) -> Result<String> {
+    match fs::read(com1) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).replace('\r', "")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", com1.display())),
+    }
+}
+
+/// The contents of a file in the folder of logs that COM1's file is in.
+pub fn log(com1: &Path, name: &str) -> Result<Vec<u8>> {
+    let path = com1.with_file_name(name);
+    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 impl Machine for Process {
     fn ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
@@ -82,8 +97,7 @@ impl Machine for Process {
     }
 
     fn file(&self, name: &str) -> Result<Vec<u8>> {
-        let path = self.com1.with_file_name(name);
-        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        log(&self.com1, name)
     }
 
     fn type_in(&mut self, bytes: &[u8]) -> Result<()> {
@@ -104,11 +118,7 @@ impl Machine for Process {
     }
 
     fn console(&self) -> Result<String> {
-        match fs::read(&self.com1) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).replace('\r', "")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.com1.display())),
-        }
+        console(&self.com1)
     }
 
     fn recorded_entries(&self) -> Result<Option<u64>> {
