@@ -89,6 +89,8 @@ pub struct Platform {
     pub soft_off: Option<SoftOff>,
     /// The reset register, and the value that resets the machine.
     pub reset: Option<(Register, u8)>,
+    /// The programs of the firmware's store of records.
+    pub store: Option<erst::Table>,
     /// What could not be read, for the report.
     pub trouble: Vec<String>,
 }
@@ -122,6 +124,12 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     }
     if let Some(mcfg) = tables.find(*b"MCFG") {
         p.ecam = acpi::ecam(mcfg);
+    }
+    if let Some(table) = tables.find(*b"ERST") {
+        p.store = erst::Table::new(table);
+        if p.store.is_none() {
+            p.trouble.push("ACPI's ERST is cut off, so nothing is kept in the firmware's store".into());
+        }
     }
     if let Some(fadt) = tables.find(*b"FACP").map(Fadt::new) {
         p.pm_timer = fadt.pm_timer();

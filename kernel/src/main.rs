@@ -26,6 +26,7 @@ extern crate alloc;
 
 mod apply;
 mod arch;
+mod boots;
 mod cache;
 mod channel;
 mod console;

@@ -7,7 +7,7 @@
 use crate::{
     apply::{Apply, Wanted},
     arch::{idle, time, timer},
-    console,
+    boots, console,
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
@@ -99,6 +99,7 @@ impl Operator {
     pub fn run(mut self, core: &'static Core) -> ! {
         console::stop_waiting();
         core.works();
+        boots::runs();
         self.guests.start_all();
         options::self_test();
         self.reply_prompt();
@@ -549,6 +550,7 @@ impl Operator {
         console::send_event(Ok(Event::End { reason: reason.into() }));
         console::print(format_args!("\nsidecore ends: {reason}\n"));
         disks::shut_down(|| _ = engines::turn());
+        boots::ends();
         pci::clear_bus_masters(false);
         emulator::leave_emulator(true);
         if self.ending == Some(Ending::Reboot) {

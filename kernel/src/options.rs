@@ -8,6 +8,9 @@
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
+//! - `selftest=panic-at-configuration`: fail when `sidecore.toml` is taken, but not when `previous.toml` is.
+//! - `panic=SECONDS`: time from a failure that stops the machine to its reset, 1 to 86400, or 0 for no reset. Without it: 10 if there is a
+//!   boot module `previous.toml`, otherwise no reset.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
 //! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
 //! - `selftest=stuck-control|stuck-engine|stuck-guest`: a core makes no progress: the control core, the engine's, or that of
@@ -33,6 +36,7 @@ const AT_SHUTDOWN: u8 = 4;
 const STUCK_CONTROL: u8 = 5;
 const STUCK_ENGINE: u8 = 6;
 const STUCK_GUEST: u8 = 7;
+const AT_CONFIGURATION: u8 = 8;
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
@@ -42,6 +46,9 @@ static NVME_TIMEOUT: AtomicU64 = AtomicU64::new(0);
 
 /// Seconds without progress until the watchdog says so. `None`: as the machine suggests.
 static WATCHDOG: Mutex<Option<u64>> = Mutex::new(None);
+
+/// Seconds from a failure to a reset. `None`: as the boot modules suggest.
+static PANIC_SECONDS: Mutex<Option<u64>> = Mutex::new(None);
 
 /// The workarounds that the command line asks for.
 static QUIRKS: Mutex<Option<Quirks>> = Mutex::new(None);
@@ -64,6 +71,8 @@ pub fn read(command_line: &str) {
             "selftest=stuck-control" => SELF_TEST.store(STUCK_CONTROL, Ordering::Relaxed),
             "selftest=stuck-engine" => SELF_TEST.store(STUCK_ENGINE, Ordering::Relaxed),
             "selftest=stuck-guest" => SELF_TEST.store(STUCK_GUEST, Ordering::Relaxed),
+            "selftest=panic-at-configuration" => SELF_TEST.store(AT_CONFIGURATION, Ordering::Relaxed),
+            word if word.starts_with("panic=") => read_panic(&word["panic=".len()..]),
             word if word.starts_with("console=") => check_port(word, &word["console=".len()..]),
             word if word.starts_with("json=") => check_port(word, &word["json=".len()..]),
             word if word.starts_with("watchdog=") => read_watchdog(&word["watchdog=".len()..]),
@@ -74,8 +83,8 @@ pub fn read(command_line: &str) {
             "count" => COUNT.store(true, Ordering::Relaxed),
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 console=PORT, json=PORT, nvme-timeout=SECONDS, quirks=NAMES, watchdog=SECONDS, \
-                 selftest=panic|stack-overflow|null|panic-at-shutdown|stuck-control|stuck-engine|stuck-guest"
+                 console=PORT, json=PORT, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
+                 watchdog=SECONDS, selftest=panic|stack-overflow|null|panic-at-configuration|panic-at-shutdown|stuck-control|stuck-engine|stuck-guest"
             )),
         }
     }
@@ -101,6 +110,21 @@ pub fn quirks() -> Option<Quirks> {
 /// Returns the seconds without progress until the watchdog says so, if the command line gives them. 0: no watchdog.
 pub fn watchdog() -> Option<u64> {
     *WATCHDOG.lock()
+}
+
+/// Returns the seconds from a failure to a reset, if the command line gives them. 0: no reset.
+pub fn panic() -> Option<u64> {
+    PANIC_SECONDS.try_lock().and_then(|seconds| *seconds)
+}
+
+/// Reads the value of `panic=`.
+fn read_panic(value: &str) {
+    match value.parse() {
+        Ok(seconds @ 0..=86_400) => *PANIC_SECONDS.lock() = Some(seconds),
+        _ => report::warning(format!(
+            "`panic={value}` on the kernel's command line has no effect; expected 0 to 86400 (seconds)"
+        )),
+    }
 }
 
 /// Reads the value of `watchdog=`.
@@ -164,6 +188,13 @@ pub fn self_test() {
         NULL => null(),
         STUCK_CONTROL => spin(|| false),
         _ => {}
+    }
+}
+
+/// Fails on purpose if the command line asks for that with this configuration.
+pub fn self_test_of_configuration(file: &str) {
+    if SELF_TEST.load(Ordering::Relaxed) == AT_CONFIGURATION && file != crate::boots::PREVIOUS {
+        panic!("selftest=panic-at-configuration");
     }
 }
 

@@ -12,8 +12,9 @@ use log::LevelFilter;
 /// Name of the configuration file among the boot modules.
 pub const FILE: &str = "sidecore.toml";
 
-/// Reads and checks the configuration, divides the cores, and reports every mistake. `hashes` are those of the boot modules.
-pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
+/// Reads and checks the configuration in the boot module `name`, divides the cores, and reports every mistake. `hashes` are those of
+/// the boot modules.
+pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = hashes.iter().map(|(name, _)| *name).collect();
     // Bochs reserves a bit of the APIC ID for one thread a core, and does not use it in its APIC IDs.
@@ -23,14 +24,14 @@ pub fn load(hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     } else {
         cores::topology()
     };
-    let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == FILE) {
+    let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == name) {
         Some(file) => {
             // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
             let bytes = config::heap(file.bytes().len().min(config::MAX_FILE));
             if let Err(e) = heap::ensure_room(bytes) {
-                halt(format_args!("no memory to read {FILE}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
+                halt(format_args!("no memory to read {name}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
             }
-            let parsed = config::parse(FILE, file.bytes());
+            let parsed = config::parse(name, file.bytes());
             (parsed.config, parsed.mistakes)
         }
         None => {

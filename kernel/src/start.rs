@@ -4,7 +4,7 @@
 
 use crate::{
     arch::{cpuid, idt, pic, time, timer},
-    console, cores, disks, engines,
+    boots, console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
     guests::{self, Guests},
@@ -109,6 +109,7 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     }
     // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
     frames.reserve(0, 0x1000);
+    boots::begin(&mut frames);
     drop(frames);
     heap::start()
 }
@@ -167,8 +168,11 @@ extern "C" fn on_own_stack() -> ! {
     }
     report::add_all([screen::describe()]);
     step::begin(Step::Configuration);
+    boots::open_store();
     let hashes = modules::hash_all();
-    let (config, plan) = settings::load(hashes);
+    let file = boots::attempt(hashes);
+    options::self_test_of_configuration(file);
+    let (config, plan) = settings::load(file, hashes);
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     step::begin(Step::Nics);

@@ -115,6 +115,18 @@ impl Frames {
         Ok(at)
     }
 
+    /// Takes the range at this address for the hypervisor, if all of it is free. Returns whether it is. `start` and `bytes` are
+    /// multiples of a page.
+    pub fn take(&mut self, start: u64, bytes: u64) -> bool {
+        let Some(end) = start.checked_add(bytes) else { return false };
+        if !self.runs.iter().any(|&(s, e)| s <= start && end <= e) {
+            return false;
+        }
+        self.reserve(start, end);
+        self.host += bytes;
+        true
+    }
+
     /// Takes the highest free page below 0xA0000, the end of conventional memory, for the application processors' first
     /// instructions. The page is not counted as the hypervisor's memory, because it is used only once.
     pub fn low_page(&mut self) -> Option<u64> {
@@ -214,6 +226,20 @@ mod tests {
         assert_eq!(f.given_up(), 0x2000);
         assert_eq!(f.free() + f.given_up(), free - 0x1000);
         assert_eq!(f.guest(64 << 30), Ok(192 << 30));
+    }
+
+    #[test]
+    fn a_range_is_taken_whole_or_not() {
+        let mut f = Frames::new();
+        f.add(0x10_0000, 0x40_0000);
+        f.reserve(0x30_0000, 0x30_1000);
+        assert!(!f.take(0x2f_f000, 0x2000), "a page of it is not free");
+        assert!(!f.take(0x3f_f000, 0x2000), "a page of it is no memory");
+        assert!(!f.take(u64::MAX - 0xfff, 0x2000));
+        let free = f.free();
+        assert!(f.take(0x20_0000, 0x1_0000));
+        assert!(!f.take(0x20_f000, 0x1000), "it is taken");
+        assert_eq!((f.free(), f.used_by_host()), (free - 0x1_0000, 0x1_0000));
     }
 
     #[test]
