@@ -36,6 +36,8 @@ const AREA_ENDS: [u64; 4] = [32 << 20, 64 << 20, 128 << 20, 256 << 20];
 const LINES: usize = 16;
 /// Most bytes of the range in which the firmware takes records.
 const MOST_RANGE: u64 = 1 << 20;
+/// Most bytes of a record that are read.
+const MOST_STORED: u64 = 64 << 10;
 /// Most bytes of log that the firmware's store gets.
 const STORE_LOG: usize = 7 << 10;
 /// Seconds from a failure to a reset, if there is another configuration to try.
@@ -63,9 +65,9 @@ pub fn begin(frames: &mut Frames) {
         let start = end.saturating_sub(AREA as u64);
         // SAFETY: the memory was free, is taken now, and lies below 4 GiB, so it is mapped at its physical address from the
         // boot on. Nobody else names it, and bytes may have any value.
-        frames.take(start, AREA as u64).then(|| unsafe {
-            slice::from_raw_parts(ptr::with_exposed_provenance::<AtomicU8>(start as usize), AREA)
-        })
+        frames
+            .take(start, AREA as u64)
+            .then(|| unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<AtomicU8>(start as usize), AREA) })
     });
     let (keeper, before) = Keeper::begin(areas);
     *KEEPER.lock() = Some(keeper);
@@ -253,7 +255,9 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
             );
             return;
         }
-        (false, areas) => format!("in memory at {areas} places, which a cut of the power clears, and some firmware too"),
+        (false, areas) => {
+            format!("in memory at {areas} places, which a cut of the power clears, and some firmware too")
+        }
     };
     report::found(format!("boot {boot}; what it leaves for the next one is {places}"));
     let Some(before) = before else {
@@ -263,6 +267,7 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
     let said = format!("boot {} {}", before.boot, before.state.words());
     if before.state == State::Ended {
         report::found(said);
+        show_stored(true);
         return;
     }
     let in_memory = BEFORE.lock().filter(|kept| kept.record.boot == before.boot);
@@ -280,20 +285,20 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
     show_stored(len > 0);
 }
 
-/// Says what logs the firmware's store has. `is_shown`: that of the boot before is on the screen already.
+/// Says what logs the firmware's store has. `is_shown`: not sidecore's own, which is known.
 fn show_stored(is_shown: bool) {
-    let mut text = vec![0; MAPPED.lock().range.1 as usize];
+    let (mut bytes, mut room) = (vec![0; MAPPED.lock().range.1.min(MOST_STORED) as usize], vec![0; LOG]);
     let Some(Ok(ids)) = with_store(|store| store.ids()) else { return };
     for id in ids {
-        let Some(Ok(len)) = with_store(|store| store.read(id, &mut text).map(<[u8]>::len)) else { continue };
-        let Some(found) = text.get(..len).and_then(cper::read) else { continue };
-        let is_log = found.creator == cper::PSTORE && found.section == cper::LOG;
-        if !is_log || id == cper::LOG_ID && is_shown {
+        if id == cper::LOG_ID && is_shown {
             continue;
         }
+        let Some(Ok(len)) = with_store(|store| store.read(id, &mut bytes).map(<[u8]>::len)) else { continue };
+        let found = bytes.get(..len).and_then(cper::read);
+        let Some(text) = found.and_then(|found| found.text(&mut room)) else { continue };
         let whose = if id == cper::LOG_ID { "sidecore" } else { "another system" };
         report::warning(format!("the firmware's store (ERST) has a log of {whose}; its last lines are"));
-        show_lines(found.body);
+        show_lines(text);
     }
 }
 

@@ -8,7 +8,8 @@
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
-//! - `selftest=panic-at-configuration`: fail when `sidecore.toml` is taken, but not when `previous.toml` is.
+//! - `selftest=panic-at-configuration|stuck-at-configuration`: fail, or make no progress, when `sidecore.toml` is taken, but not when
+//!   `previous.toml` is.
 //! - `panic=SECONDS`: time from a failure that stops the machine to its reset, 1 to 86400, or 0 for no reset. Without it: 10 if there is a
 //!   boot module `previous.toml`, otherwise no reset.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
@@ -37,6 +38,7 @@ const STUCK_CONTROL: u8 = 5;
 const STUCK_ENGINE: u8 = 6;
 const STUCK_GUEST: u8 = 7;
 const AT_CONFIGURATION: u8 = 8;
+const STUCK_AT_CONFIGURATION: u8 = 9;
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
@@ -71,6 +73,7 @@ pub fn read(command_line: &str) {
             "selftest=stuck-control" => SELF_TEST.store(STUCK_CONTROL, Ordering::Relaxed),
             "selftest=stuck-engine" => SELF_TEST.store(STUCK_ENGINE, Ordering::Relaxed),
             "selftest=stuck-guest" => SELF_TEST.store(STUCK_GUEST, Ordering::Relaxed),
+            "selftest=stuck-at-configuration" => SELF_TEST.store(STUCK_AT_CONFIGURATION, Ordering::Relaxed),
             "selftest=panic-at-configuration" => SELF_TEST.store(AT_CONFIGURATION, Ordering::Relaxed),
             word if word.starts_with("panic=") => read_panic(&word["panic=".len()..]),
             word if word.starts_with("console=") => check_port(word, &word["console=".len()..]),
@@ -84,7 +87,8 @@ pub fn read(command_line: &str) {
             other => report::warning(format!(
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
                  console=PORT, json=PORT, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
-                 watchdog=SECONDS, selftest=panic|stack-overflow|null|panic-at-configuration|panic-at-shutdown|stuck-control|stuck-engine|stuck-guest"
+                 watchdog=SECONDS, selftest=panic|stack-overflow|null|panic-at-configuration|panic-at-shutdown|\
+                 stuck-at-configuration|stuck-control|stuck-engine|stuck-guest"
             )),
         }
     }
@@ -193,8 +197,11 @@ pub fn self_test() {
 
 /// Fails on purpose if the command line asks for that with this configuration.
 pub fn self_test_of_configuration(file: &str) {
-    if SELF_TEST.load(Ordering::Relaxed) == AT_CONFIGURATION && file != crate::boots::PREVIOUS {
-        panic!("selftest=panic-at-configuration");
+    match SELF_TEST.load(Ordering::Relaxed) {
+        _ if file == crate::boots::PREVIOUS => {}
+        AT_CONFIGURATION => panic!("selftest=panic-at-configuration"),
+        STUCK_AT_CONFIGURATION => spin(|| false),
+        _ => {}
     }
 }
 

@@ -3,6 +3,7 @@
 mod attackers;
 mod block;
 mod boot;
+mod boots;
 mod completions;
 mod disk;
 mod doctor;
@@ -62,6 +63,7 @@ use crate::platform::Platform;
 pub fn all() -> Vec<Box<dyn Boot>> {
     let lists = [
         boot::list(),
+        boots::list(),
         screen::list(),
         doctor::list(),
         two_guests::list(),

@@ -290,6 +290,10 @@ pub struct Setup {
     pub acpi_table: Option<Vec<u8>>,
     /// The UART of COM1's port has what is COM2 for the scenario, and the other way round: people's text comes by COM2's port.
     pub swapped_uarts: bool,
+    /// The firmware has a store of error records (ACPI's ERST), in the file `store` in the folder of the logs. On QEMU.
+    pub store: bool,
+    /// The machine starts again when it resets itself. Otherwise the emulator ends.
+    pub resets: bool,
     /// What is written to port 0x80 is in the file `post`. On QEMU.
     pub post_codes: bool,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
@@ -336,6 +340,8 @@ impl Setup {
             idle_usb: false,
             acpi_table: None,
             swapped_uarts: false,
+            store: false,
+            resets: false,
             post_codes: false,
             traces_admin: false,
             feature: None,

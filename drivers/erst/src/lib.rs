@@ -75,7 +75,9 @@ impl fmt::Display for Error {
             Self::Status(status) => write!(f, "the firmware answers with status {status}"),
             Self::NotFound => f.write_str("there is no such record"),
             Self::TooLong(bytes) => write!(f, "a record may have {bytes} bytes"),
-            Self::Range(attributes) => write!(f, "a range of records with the attributes {attributes:#x} is not supported"),
+            Self::Range(attributes) => {
+                write!(f, "a range of records with the attributes {attributes:#x} is not supported")
+            }
         }
     }
 }

@@ -117,7 +117,12 @@ fn entry(bytes: &[u8; ENTRY]) -> Option<Entry> {
     let register = space.zip(width).and_then(|(space, bytes): (_, u8)| {
         let last = address.checked_add(bytes.into())?.checked_sub(1)?;
         let reachable = address != 0 && (space == Space::Memory || last <= u16::MAX.into());
-        (reachable && u32::from(bit) < u32::from(bytes).saturating_mul(8)).then_some(Register { space, address, bytes, bit })
+        (reachable && u32::from(bit) < u32::from(bytes).saturating_mul(8)).then_some(Register {
+            space,
+            address,
+            bytes,
+            bit,
+        })
     });
     Some(Entry { action, instruction, flags, register, value: quad(16)?, mask: quad(24)? })
 }

@@ -7,6 +7,11 @@
 //! 200        the section: the text, or a record (`record`)
 //! ```
 
+use miniz_oxide::inflate::{
+    TINFLStatus,
+    core::{DecompressorOxide, decompress, inflate_flags},
+};
+
 /// Bytes before the section.
 pub const HEAD: usize = 200;
 
@@ -14,6 +19,8 @@ pub const HEAD: usize = 200;
 pub const PSTORE: [u8; 16] = guid(0x75a5_74e3, 0x5052, 0x4b29, [0x8a, 0x8e, 0xbe, 0x2c, 0x64, 0x90, 0xb8, 0x9d]);
 /// Lines of a kernel's log, as the type of a section (c197e04e-d545-4a70-9c17-a5549419eb12).
 pub const LOG: [u8; 16] = guid(0xc197_e04e, 0xd545, 0x4a70, [0x9c, 0x17, 0xa5, 0x54, 0x94, 0x19, 0xeb, 0x12]);
+/// The same, compressed with raw DEFLATE (4f118707-04dd-4055-b5dd-956d34ddfac6).
+pub const PACKED_LOG: [u8; 16] = guid(0x4f11_8707, 0x04dd, 0x4055, [0xb5, 0xdd, 0x95, 0x6d, 0x34, 0xdd, 0xfa, 0xc6]);
 /// sidecore, as the maker of a record and the type of its section (7c0c1f0a-6a1c-4d5e-9a55-51dec03e0001).
 pub const SIDECORE: [u8; 16] = guid(0x7c0c_1f0a, 0x6a1c, 0x4d5e, [0x9a, 0x55, 0x51, 0xde, 0xc0, 0x3e, 0, 1]);
 
@@ -110,6 +117,29 @@ pub fn read(bytes: &[u8]) -> Option<Found<'_>> {
     Some(Found { creator: id(64)?, section: id(144)?, body })
 }
 
+impl<'a> Found<'a> {
+    /// The text of a record of Linux's pstore. It is unpacked into `room` if it is compressed, as far as it fits. `None`: it is no
+    /// log, or damaged.
+    pub fn text<'b>(&self, room: &'b mut [u8]) -> Option<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        if self.creator != PSTORE {
+            return None;
+        }
+        if self.section == LOG {
+            return Some(self.body);
+        }
+        if self.section != PACKED_LOG {
+            return None;
+        }
+        let mut inflater = DecompressorOxide::new();
+        let flags = inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
+        let (status, _, len) = decompress(&mut inflater, self.body, room, 0, flags);
+        matches!(status, TINFLStatus::Done | TINFLStatus::HasMoreOutput).then(|| room.get(..len))?
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +180,30 @@ mod tests {
         assert_eq!(read(&bytes).unwrap().section, SIDECORE);
     }
 
+    #[test]
+    fn a_log_that_linux_has_compressed_is_unpacked() {
+        let text = b"<6>[    1.000000] one line\n".repeat(40);
+        let packed = miniz_oxide::deflate::compress_to_vec(&text, 6);
+        let found = |section, body| Found { creator: PSTORE, section, body };
+        let mut room = [0; 2_000];
+        assert_eq!(found(PACKED_LOG, &packed).text(&mut room), Some(&text[..]));
+        assert_eq!(found(PACKED_LOG, &packed).text(&mut [0; 100]), Some(&text[..100]), "as far as there is room");
+        assert_eq!(found(PACKED_LOG, &packed[..10]).text(&mut room), None, "it is cut off");
+        assert_eq!(found(PACKED_LOG, &[0xff; 50]).text(&mut room), None);
+        assert_eq!(found(LOG, b"as it is").text(&mut room), Some(&b"as it is"[..]));
+        assert_eq!(found(SIDECORE, &packed).text(&mut room), None);
+        assert_eq!(Found { creator: SIDECORE, section: LOG, body: b"" }.text(&mut room), None);
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_are_unpacked_within_the_room(body in prop::collection::vec(any::<u8>(), 0..200), room in 0..300_usize) {
+            let found = Found { creator: PSTORE, section: PACKED_LOG, body: &body };
+            let mut room = vec![0; room];
+            let len = room.len();
+            prop_assert!(found.text(&mut room).is_none_or(|text| text.len() <= len));
+        }
+
         #[test]
         fn any_bytes_are_read_within_them(mut bytes in prop::collection::vec(any::<u8>(), 0..400), lens in any::<[u32; 3]>()) {
             bytes.splice(..4.min(bytes.len()), *b"CPER");

@@ -65,13 +65,8 @@ impl Record {
     pub fn bytes(&self) -> [u8; BYTES] {
         let state = State::ALL.iter().position(|&state| state == self.state).unwrap_or_default() as u32;
         let mut bytes = [0; BYTES];
-        let fields: [&[u8]; 5] = [
-            &MAGIC,
-            &self.boot.to_le_bytes(),
-            &self.attempts.to_le_bytes(),
-            &state.to_le_bytes(),
-            &self.config,
-        ];
+        let fields: [&[u8]; 5] =
+            [&MAGIC, &self.boot.to_le_bytes(), &self.attempts.to_le_bytes(), &state.to_le_bytes(), &self.config];
         let (body, check) = bytes.split_at_mut(BYTES - 8);
         body.iter_mut().zip(fields.into_iter().flatten()).for_each(|(to, from)| *to = *from);
         let crc = CRC.checksum(body);
@@ -104,8 +99,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn record() -> impl Strategy<Value = Record> {
-        (any::<u64>(), any::<u32>(), 0..4_usize, any::<[u8; 32]>())
-            .prop_map(|(boot, attempts, state, config)| Record { boot, attempts, state: State::ALL[state], config })
+        (any::<u64>(), any::<u32>(), 0..4_usize, any::<[u8; 32]>()).prop_map(|(boot, attempts, state, config)| Record {
+            boot,
+            attempts,
+            state: State::ALL[state],
+            config,
+        })
     }
 
     proptest! {

@@ -70,6 +70,11 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         fs::write(&file, table).with_context(|| format!("cannot write {}", file.display()))?;
         command.args(["-acpitable", &format!("file={}", file.display())]);
     }
+    if setup.store {
+        let file = run.folder.join("store").display().to_string();
+        command.args(["-object", &format!("memory-backend-file,id=store,mem-path={file},size=64K,share=on")]);
+        command.args(["-device", "acpi-erst,memdev=store"]);
+    }
     if setup.post_codes {
         let file = run.folder.join("post");
         command.args(["-chardev", &format!("file,id=post,path={}", file.display())]);
@@ -138,7 +143,11 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
     let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
-    command.arg(if setup.after_reset.is_some() { "-no-shutdown" } else { "-no-reboot" });
+    if setup.after_reset.is_some() {
+        command.arg("-no-shutdown");
+    } else if !setup.resets {
+        command.arg("-no-reboot");
+    }
     command.args(["-device", EXIT_PORT]);
 }
 

@@ -91,8 +91,14 @@ fn instructions_do_what_the_specification_says() {
     let load = |which| entry(8, which, VALUE, 0, all);
     let store = entry(8, 7, VALUE, 0, all);
     let nothing = (0, 32, REGISTERS);
-    assert_eq!(run(&mut device, &[set(40), load(5), set(2), load(6), entry(8, 8, nothing, 0, 0), store, read], 0), Ok(42));
-    assert_eq!(run(&mut device, &[set(40), load(5), set(2), load(6), entry(8, 9, nothing, 0, 0), store, read], 0), Ok(38));
+    assert_eq!(
+        run(&mut device, &[set(40), load(5), set(2), load(6), entry(8, 8, nothing, 0, 0), store, read], 0),
+        Ok(42)
+    );
+    assert_eq!(
+        run(&mut device, &[set(40), load(5), set(2), load(6), entry(8, 9, nothing, 0, 0), store, read], 0),
+        Ok(38)
+    );
     assert_eq!(run(&mut device, &[set(40), entry(8, 0xa, VALUE, 5, all), read], 0), Ok(45));
     assert_eq!(run(&mut device, &[set(40), entry(8, 0xb, VALUE, 5, all), read], 0), Ok(35));
     // One is left out if the register has the value, and is not if it has another one.
