@@ -50,6 +50,8 @@ static BEFORE: Mutex<Option<Before<'static>>> = Mutex::new(None);
 static MAPPED: Mutex<Mapped> = Mutex::new(Mapped { pages: Vec::new(), range: (0, 0) });
 /// Whether this boot took `previous.toml`.
 static TOOK_PREVIOUS: AtomicBool = AtomicBool::new(false);
+/// Lines of an earlier boot are being shown. They are not this boot's, so they are not in its log.
+static QUOTES: AtomicBool = AtomicBool::new(false);
 /// Whether a failure resets the machine, if the command line says nothing.
 static RETRIES: AtomicBool = AtomicBool::new(false);
 
@@ -83,7 +85,7 @@ pub fn log(args: fmt::Arguments<'_>) {
             Ok(())
         }
     }
-    if let Some(keeper) = KEEPER.lock().as_mut() {
+    if let Some(keeper) = KEEPER.lock().as_mut().filter(|_| !QUOTES.load(Ordering::Relaxed)) {
         let _ = Log(keeper).write_fmt(args);
     }
 }
@@ -303,10 +305,12 @@ fn show_stored(is_shown: bool) {
 }
 
 fn show_lines(text: &[u8]) {
+    QUOTES.store(true, Ordering::Relaxed);
     for line in clean::lines(clean::last_lines(text, LINES)) {
         let line: String = line.take(200).collect();
         report::warning(format!("| {line}"));
     }
+    QUOTES.store(false, Ordering::Relaxed);
 }
 
 /// Whether the firmware's store can be used.
