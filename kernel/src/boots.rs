@@ -287,20 +287,26 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
     show_stored(len > 0);
 }
 
-/// Says what logs the firmware's store has. `is_shown`: not sidecore's own, which is known.
+/// Says what logs the firmware's store has, with the last lines of the first one. `is_shown`: not sidecore's own, which is known.
 fn show_stored(is_shown: bool) {
     let (mut bytes, mut room) = (vec![0; MAPPED.lock().range.1.min(MOST_STORED) as usize], vec![0; LOG]);
     let Some(Ok(ids)) = with_store(|store| store.ids()) else { return };
-    for id in ids {
-        if id == cper::LOG_ID && is_shown {
-            continue;
-        }
+    let mut more = 0_usize;
+    for id in ids.into_iter().filter(|id| *id != cper::LOG_ID || !is_shown) {
         let Some(Ok(len)) = with_store(|store| store.read(id, &mut bytes).map(<[u8]>::len)) else { continue };
         let found = bytes.get(..len).and_then(cper::read);
         let Some(text) = found.and_then(|found| found.text(&mut room)) else { continue };
-        let whose = if id == cper::LOG_ID { "sidecore" } else { "another system" };
-        report::warning(format!("the firmware's store (ERST) has a log of {whose}; its last lines are"));
-        show_lines(text);
+        if more == 0 {
+            let whose = if id == cper::LOG_ID { "sidecore" } else { "another system" };
+            report::warning(format!("the firmware's store (ERST) has a log of {whose}; its last lines are"));
+            show_lines(text);
+        }
+        more = more.saturating_add(1);
+    }
+    if more > 1 {
+        report::warning(format!(
+            "the firmware's store (ERST) has {more} logs; a Linux shows all of them in /sys/fs/pstore"
+        ));
     }
 }
 
