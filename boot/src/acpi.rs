@@ -1,5 +1,5 @@
 //! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power,
-//! the firmware's console.
+//! the firmware's console, DMA remapping units.
 //!
 //! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
 //! says it has, and every loop ends, whatever the lengths are.
@@ -9,10 +9,12 @@ extern crate alloc;
 use alloc::vec::Vec;
 
 mod fadt;
+mod remapping;
 mod spcr;
 mod words;
 
 pub use fadt::{Fadt, Register};
+pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};
 use words::{byte, double, quad};
 

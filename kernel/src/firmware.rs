@@ -5,7 +5,7 @@
 
 use crate::mem;
 use alloc::{string::String, vec::Vec};
-use boot::acpi::{self, Fadt, Memory, Register, Tables};
+use boot::acpi::{self, Fadt, Memory, Register, RemappingUnit, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
@@ -83,6 +83,8 @@ pub struct Platform {
     pub nodes: Vec<(u32, u32)>,
     /// ECAM windows: physical address, first bus, last bus (segment 0).
     pub ecam: Vec<(u64, u8, u8)>,
+    /// DMA remapping units.
+    pub remapping: Vec<RemappingUnit>,
     /// I/O port of the PM timer.
     pub pm_timer: Option<u16>,
     /// How to switch the machine off.
@@ -122,6 +124,12 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     }
     if let Some(mcfg) = tables.find(*b"MCFG") {
         p.ecam = acpi::ecam(mcfg);
+    }
+    if let Some(dmar) = tables.find(*b"DMAR") {
+        p.remapping = acpi::dmar(dmar);
+    }
+    if let Some(ivrs) = tables.find(*b"IVRS") {
+        p.remapping.extend(acpi::ivrs(ivrs));
     }
     if let Some(fadt) = tables.find(*b"FACP").map(Fadt::new) {
         p.pm_timer = fadt.pm_timer();

@@ -11,7 +11,7 @@ use crate::{
     halt::halt,
     heap, machine_check, management, maps, mem, modules,
     operator::Operator,
-    options, pci, report, screen, settings,
+    options, pci, remapping, report, screen, settings,
     step::{self, Step},
     symbols, trace, uplink, virt, watchdog,
 };
@@ -264,6 +264,7 @@ fn find_pci() {
             names.join(", ")
         ));
     }
+    remapping::switch_off_all();
 }
 
 /// Stops the machine below its report, before there are guests.
