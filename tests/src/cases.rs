@@ -36,6 +36,7 @@ mod policies;
 mod power_cut;
 mod probe;
 mod probe_disk;
+mod remapping;
 mod requests;
 mod rings;
 mod screen;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         requests::list(),
         rings::list(),
         uplink_virtio::list(),
+        remapping::list(),
         uplink::list(),
         life::list(),
         management::list(),

@@ -226,6 +226,18 @@ pub struct Network {
     pub other_dhcp: bool,
 }
 
+/// An IOMMU that is on when sidecore starts: `tests/firmware-remapping` runs before it. Uplinks and disks are behind the IOMMU. What the
+/// IOMMU does, and each access that it refuses, is among the emulator's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// Intel's, with tables that let no device reach any memory, and no interrupt pass.
+    IntelNothing,
+    /// Intel's, with tables by which each device reaches all memory at its own address; no interrupt passes.
+    IntelIdentity,
+    /// AMD's, with tables that let no device reach any memory.
+    AmdNothing,
+}
+
 /// Something that processors have, and that a setup may take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
@@ -252,6 +264,8 @@ pub struct Setup {
     pub medium: Medium,
     /// The network that it boots from, if that is its medium.
     pub network: Option<Network>,
+    /// An IOMMU that the firmware has left on. On QEMU, by BIOS from the CD.
+    pub iommu: Option<Iommu>,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -299,6 +313,8 @@ pub struct Setup {
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli, `sidecore-doctor` and the actions of `guest/plain` are there.
     pub after_reset: Option<&'static str>,
+    /// The machine boots again after a reset. Otherwise the emulator ends. On QEMU.
+    pub reboots: bool,
     /// The scenario types on COM1.
     pub typed: bool,
     /// Whether the emulator records its guest exits.
@@ -319,6 +335,7 @@ impl Setup {
             memory_mib,
             medium: Medium::Disc,
             network: None,
+            iommu: None,
             modules: Vec::new(),
             options: "emulator",
             lacks: None,
@@ -340,6 +357,7 @@ impl Setup {
             traces_admin: false,
             feature: None,
             after_reset: None,
+            reboots: false,
             typed: false,
             record_exits: false,
             logs_instructions: false,

@@ -71,6 +71,7 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
     [
         (setup.medium != Medium::Disc, "medium but a CD"),
         (setup.uplink != Uplink::None, "uplink"),
+        (setup.iommu.is_some(), "IOMMU"),
         (disks, "disk"),
         (setup.idle_usb, "USB"),
         (setup.after_reset.is_some(), "second medium"),
