@@ -5,7 +5,7 @@
 
 use crate::mem;
 use alloc::{string::String, vec::Vec};
-use boot::acpi::{self, Fadt, Memory, Register, RemappingUnit, Tables};
+use boot::acpi::{self, EcamWindow, Fadt, Memory, Register, RemappingUnit, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
@@ -81,8 +81,8 @@ pub struct Platform {
     pub apic_ids: Vec<u32>,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
-    /// ECAM windows: physical address, first bus, last bus (segment 0).
-    pub ecam: Vec<(u64, u8, u8)>,
+    /// Windows of PCI's configuration space.
+    pub ecam: Vec<EcamWindow>,
     /// DMA remapping units.
     pub remapping: Vec<RemappingUnit>,
     /// I/O port of the PM timer.
@@ -149,11 +149,6 @@ fn soft_off(fadt: &Fadt<'_>, tables: &Tables<'_, impl Memory>) -> Option<SoftOff
         sleep_type: sleep_type_s5(tables.dsdt(fadt)?)?,
         enable: fadt.enable(),
     })
-}
-
-/// Returns the bytes of an ECAM window for the buses `first` to `last`.
-pub fn ecam_len(first: u8, last: u8) -> u64 {
-    u64::from(last.saturating_sub(first)).saturating_add(1) << 20
 }
 
 /// The memory of the ACPI tables.

@@ -32,6 +32,7 @@ mod nvme_removal;
 mod offloads;
 mod outside;
 mod partitions;
+mod pci;
 mod policies;
 mod power_cut;
 mod probe;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         block::list(),
         fio::list(),
         nvme::list(),
+        pci::list(),
         nvme_faults::list(),
         nvme_hangs::list(),
         nvme_late::list(),

@@ -169,6 +169,9 @@ pub struct Fault {
 /// Device number of the root port of [`Setup::in_slot`], on bus 0.
 pub const SLOT: u8 = 0x1c;
 
+/// Bus of the second host bridge of [`Setup::far`].
+pub const FAR_BUS: u8 = 0x80;
+
 /// The requests that a [`Fault`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
@@ -298,6 +301,8 @@ pub struct Setup {
     /// An NVMe controller with one namespace in a slot, behind the root port at [`SLOT`]. Its device is `c-SERIAL`, the port
     /// `bay`, and its contents the block node SERIAL.
     pub in_slot: Option<&'static str>,
+    /// An NVMe controller, by its serial number, that is behind three bridges beneath a second host bridge, whose bus is [`FAR_BUS`].
+    pub far: Option<&'static str>,
     /// A USB controller with a keyboard, which the firmware starts and nobody else drives. On QEMU.
     pub idle_usb: bool,
     /// One more ACPI table, with its header. QEMU makes its checksum.
@@ -350,6 +355,7 @@ impl Setup {
             logged: Vec::new(),
             throttled: Vec::new(),
             in_slot: None,
+            far: None,
             idle_usb: false,
             acpi_table: None,
             swapped_uarts: false,
