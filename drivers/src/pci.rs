@@ -613,6 +613,11 @@ mod tests {
             bus.add(9, &ari(next));
             assert_eq!(bus.numbers(), [0, 9], "{next}");
         }
+        let mut bus = Bus::new();
+        bus.add(0, &ari(9));
+        bus.add(4, &ari(9));
+        bus.add(9, &ari(4));
+        assert_eq!(bus.numbers(), [0, 4, 9], "two that name each other");
         // Extended capabilities that lead to themselves, into the header, or to nothing.
         for next in [0x100, 0x20, 0x200, 0xffc] {
             let mut bus = Bus::new();

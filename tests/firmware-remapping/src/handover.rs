@@ -13,7 +13,7 @@ unsafe extern "C" {
 
 /// Where sidecore's image may be: multiples of this.
 const ALIGNMENT: u64 = 2 << 20;
-/// Bytes for sidecore's information.
+/// Bytes for sidecore's information. It is behind the image: as GRUB's, in memory that the memory map calls usable.
 const MOST: usize = 64 << 10;
 
 /// Types of tags: command line, module, memory map, ELF sections, load address, end.
@@ -26,11 +26,6 @@ const LOAD_BASE: u32 = 21;
 /// Bytes of an entry of the memory map, and the type of reserved memory.
 const AREA: usize = 24;
 const RESERVED: u32 = 2;
-
-#[repr(align(4096))]
-struct Buffer([u8; MOST]);
-
-static mut BUFFER: Buffer = Buffer([0; MOST]);
 
 /// Loads sidecore, which is the first module, and starts it. `bytes`: GRUB's information.
 pub fn start(bytes: &[u8], info: Information<'_>) -> ! {
@@ -45,11 +40,13 @@ pub fn start(bytes: &[u8], info: Information<'_>) -> ! {
     let information = address(bytes.as_ptr());
     let busy = [own, (information, information + bytes.len() as u64)];
     let busy = || busy.into_iter().chain(info.modules().map(|module| (module.start, module.end)));
-    let fits = |at: &u64| busy().all(|(start, behind)| at + (end - first) <= start || behind <= *at);
+    let image_bytes = (end - first).next_multiple_of(4096);
+    let needed = image_bytes + MOST as u64;
+    let fits = |at: &u64| busy().all(|(start, behind)| at + needed <= start || behind <= *at);
     let place = info
         .usable()
         .flat_map(|(start, behind)| {
-            let behind = behind.min(4 << 30).saturating_sub(end - first);
+            let behind = behind.min(4 << 30).saturating_sub(needed);
             (start.next_multiple_of(ALIGNMENT)..=behind).step_by(ALIGNMENT as usize).filter(|at| *at != 0)
         })
         .find(fits)
@@ -62,18 +59,17 @@ pub fn start(bytes: &[u8], info: Information<'_>) -> ! {
             to.copy_from_nonoverlapping(segment.content.as_ptr(), segment.content.len());
         }
     }
-    // SAFETY: nobody else uses the buffer.
-    let buffer = unsafe {
-        let buffer: *mut [u8; MOST] = &raw mut BUFFER.0;
-        &mut *buffer
-    };
+    let information = place + image_bytes;
+    // SAFETY: as above. The memory is aligned and mapped, and any bytes are bytes.
+    let buffer = unsafe { &mut *ptr::with_exposed_provenance_mut::<[u8; MOST]>(information as usize) };
+    buffer.fill(0);
     let mut tags = Writer { buffer, at: 8, tag: 8 };
     copy(bytes, &mut tags, info, own, place);
     let length = tags.at as u32;
     tags.buffer[..4].copy_from_slice(&length.to_le_bytes());
     let entry = (image.entry() - first + place) as u32;
-    // SAFETY: sidecore's entry is there, and its information is in memory that the memory map reserves.
-    unsafe { hand_over(entry, address(&raw const BUFFER) as u32, boot::MULTIBOOT2_MAGIC) }
+    // SAFETY: sidecore's entry is there, and its information is complete.
+    unsafe { hand_over(entry, information as u32, boot::MULTIBOOT2_MAGIC) }
 }
 
 fn address<T>(of: *const T) -> u64 {
