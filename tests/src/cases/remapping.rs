@@ -25,10 +25,9 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ),
             |context, ()| left_on(context, "iommu-intel", Iommu::IntelNothing),
         ),
-        alone(
-            scenario("iommu-intel-identity", "the same by tables that let each device reach all memory"),
-            |context, ()| left_on(context, "iommu-intel-identity", Iommu::IntelIdentity),
-        ),
+        alone(scenario("iommu-identity", "the same by tables that let each device reach all memory"), |context, ()| {
+            left_on(context, "iommu-identity", Iommu::IntelIdentity)
+        }),
         alone(scenario("iommu-amd", "the same with AMD's IOMMU, by tables without entries"), |context, ()| {
             left_on(context, "iommu-amd", Iommu::AmdNothing)
         }),
