@@ -14,6 +14,8 @@ static mut ROOT: Pages<512> = Pages([0; 512]);
 static mut CONTEXT: Pages<512> = Pages([0; 512]);
 static mut INTERRUPTS: Pages<512> = Pages([0; 512]);
 static mut QUEUE: Pages<512> = Pages([0; 512]);
+/// Where an Intel unit says that it has come to the end of the queue.
+static mut QUEUE_STATUS: Pages<512> = Pages([0; 512]);
 
 /// Words of an AMD unit's device table: four for each of the 65,536 devices of a segment.
 const DEVICE_TABLE: usize = 4 << 16;
@@ -106,6 +108,7 @@ fn intel(unit: Registers, identity: bool) {
     // 256 entries.
     unit.write(IRTA, address(&raw const INTERRUPTS) | 7);
     command(QUEUED, INTERRUPT_TABLE);
+    invalidate(unit);
     command(QUEUED, REMAPPING);
     command(QUEUED | REMAPPING, TRANSLATION);
     let capabilities: u64 = unit.read(CAP);
@@ -117,6 +120,25 @@ fn intel(unit: Registers, identity: bool) {
         unit.read::<u32>(GSTS),
         unit.read::<u32>(PMEN),
     ));
+}
+
+/// Has an Intel unit forget what it has read before, as the manual demands for new tables (6.5.2): contexts, translations, interrupt
+/// entries. The last descriptor is a wait, and the queue is empty afterwards.
+fn invalidate(unit: Registers) {
+    const IQT: u64 = 0x88;
+    /// What the unit writes when it is done.
+    const DONE: u64 = 0x600d;
+    // SAFETY: the address is within the page.
+    let status = unsafe { &raw mut QUEUE_STATUS.0[0] };
+    // Each has a type in bits 3:0. The first three are for everything. The wait has a status to write.
+    let descriptors = [[1 | 1 << 4, 0], [2 | 1 << 4, 0], [4, 0], [5 | 1 << 5 | DONE << 32, address(status)]];
+    for (word, value) in descriptors.iter().flatten().enumerate() {
+        // SAFETY: the queue is this program's, and the unit reads up to its tail only, which is 0.
+        unsafe { (&raw mut QUEUE.0[word]).write_volatile(*value) };
+    }
+    unit.write(IQT, size_of_val(&descriptors) as u64);
+    // SAFETY: only the unit writes there.
+    while unsafe { status.read_volatile() } != DONE {}
 }
 
 fn amd(unit: Registers) {
