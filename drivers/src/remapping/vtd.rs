@@ -97,6 +97,7 @@ pub fn switch_off(unit: &mut impl Registers) -> Result<Ended, NoAnswer> {
     command(unit, &mut ended, EAFL, Parts::LOG);
     if unit.read32(GSTS) & QIE != 0 {
         // The unit still carries out what is in the queue. If it has stopped at an error, it never empties the queue: it goes off then too.
+        // QEMU's unit keeps a queue on whose last descriptor is no wait. Then the report says so. Nobody adds to it, so it does nothing.
         wait(unit, |unit| unit.read64(IQH) == unit.read64(IQT) || unit.read32(FSTS) & (0b111 << 4) != 0);
     }
     command(unit, &mut ended, QIE, Parts::COMMANDS);
