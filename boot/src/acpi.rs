@@ -1,5 +1,5 @@
 //! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power,
-//! the firmware's console.
+//! the firmware's console, DMA remapping units.
 //!
 //! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
 //! says it has, and every loop ends, whatever the lengths are.
@@ -9,10 +9,14 @@ extern crate alloc;
 use alloc::vec::Vec;
 
 mod fadt;
+mod mcfg;
+mod remapping;
 mod spcr;
 mod words;
 
 pub use fadt::{Fadt, Register};
+pub use mcfg::{EcamWindow, ecam};
+pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};
 use words::{byte, double, quad};
 
@@ -22,10 +26,6 @@ const HEADER: usize = 36;
 const MOST_BYTES: u64 = 4 << 20;
 /// Most cores that are returned.
 const MOST_CORES: usize = 4096;
-/// Most ECAM windows that are returned.
-const MOST_WINDOWS: usize = 32;
-/// Bytes of ECAM for all buses of a segment.
-const ALL_BUSES: u64 = 256 << 20;
 
 /// Physical memory in which tables lie.
 pub trait Memory {
@@ -147,20 +147,6 @@ pub fn cores(madt: &[u8]) -> Vec<u32> {
         rest = behind;
     }
     ids
-}
-
-/// Returns the ECAM windows of PCI segment 0 in an MCFG (PCI Firmware Specification 3.3, 4.1.2): physical address, first bus,
-/// last bus. At most 32 are returned. A window that does not fit into the address space is left out.
-#[must_use]
-pub fn ecam(mcfg: &[u8]) -> Vec<(u64, u8, u8)> {
-    const ENTRIES: usize = HEADER + 8;
-    let entries = mcfg.get(ENTRIES..).unwrap_or(&[]).as_chunks::<16>().0.iter();
-    entries
-        .filter(|entry| entry[8..10] == [0, 0])
-        .filter_map(|entry| Some((quad(entry, 0)?, entry[10], entry[11])))
-        .filter(|&(base, first, last)| first <= last && base.checked_add(ALL_BUSES).is_some())
-        .take(MOST_WINDOWS)
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Drivers for the devices that the hypervisor owns: the UARTs behind its consoles, PCI configuration space, the power
-//! switch, and what divides the CPU's cache. IOMMU drivers will live here too. Each NIC's driver is a crate of its own beside this one. The devices
-//! that guests see are in `kernel/machine`.
+//! switch, what divides the CPU's cache, and the IOMMUs, which are switched off. Each NIC's driver is a crate of its own beside this one. The
+//! devices that guests see are in `kernel/machine`.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
@@ -8,4 +8,5 @@
 pub mod cache;
 pub mod pci;
 pub mod power;
+pub mod remapping;
 pub mod serial;

@@ -1,5 +1,5 @@
 //! PCI configuration space of the machine itself. It is reached by ECAM if ACPI names one, otherwise by ports CF8/CFC
-//! (PCI Local Bus 3.0, 3.2.2.3; PCI Express 7.2.2).
+//! (PCI Local Bus 3.0, 3.2.2.3; PCI Express 6.0, 7.2.2, 7.6 and 7.8.8).
 
 #![allow(unsafe_code, reason = "configuration space is reached by ports or by uncached memory")]
 
@@ -27,15 +27,39 @@ impl core::fmt::Display for Address {
 pub enum ConfigSpace {
     /// Ports 0xCF8 and 0xCFC: segment 0, the first 256 bytes of each function.
     Ports,
-    /// ECAM: memory, at `base`, for the buses `first` to `last`.
+    /// ECAM: memory for the buses `first` to `last` of a segment.
     Ecam {
-        /// Address of the first bus's first function.
+        /// Address where bus 0's first function is, or would be.
         base: u64,
         /// First bus.
         first: u8,
         /// Last bus.
         last: u8,
     },
+}
+
+/// Where a register is.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// At this address.
+    Memory(*mut u32),
+    /// Behind this value of port 0xCF8.
+    Selector(u32),
+}
+
+/// A function that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its address. With ARI the upper five bits of its number are in `device`.
+    pub at: Address,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Class code, 24 bits.
+    pub class: u32,
+    /// The bus behind it, if it is a bridge to PCI. 0: the firmware has given it none, and nothing behind it can be reached.
+    pub secondary: Option<u8>,
 }
 
 /// Bits of the command register (PCI 3.0, 6.2.2).
@@ -51,82 +75,150 @@ pub mod command {
 }
 
 impl ConfigSpace {
-    /// The buses that can be reached.
-    #[must_use]
-    pub fn buses(&self) -> core::ops::RangeInclusive<u8> {
-        match *self {
-            Self::Ports => 0..=255,
-            Self::Ecam { first, last, .. } => first..=last,
-        }
-    }
-
-    /// Reads the 32-bit register at `offset` (a multiple of 4, below 256).
+    /// Reads the 32-bit register at `offset` (a multiple of 4, below 4096). What cannot be reached reads as all ones, as an absent
+    /// function does: a bus outside of `first` to `last`, and by ports what is behind the first 256 bytes.
     ///
     /// # Safety
     /// Only one CPU may use the ports at a time; an ECAM region must be mapped, uncached, at its physical address.
     #[must_use]
-    pub unsafe fn read(&self, at: Address, offset: u8) -> u32 {
+    pub unsafe fn read(&self, at: Address, offset: u16) -> u32 {
         match self.locate(at, offset) {
             // SAFETY: the caller's promise; reading configuration space has no side effect in the standard header.
-            Ok(p) => unsafe { p.read_volatile() },
+            Some(Place::Memory(p)) => unsafe { p.read_volatile() },
             // SAFETY: as above.
-            Err(selector) => unsafe {
+            Some(Place::Selector(selector)) => unsafe {
                 Port::new(0xcf8).write(selector);
                 Port::new(0xcfc).read()
             },
+            None => u32::MAX,
         }
     }
 
-    /// Writes the 32-bit register at `offset` (a multiple of 4, below 256).
+    /// Writes the 32-bit register at `offset` (a multiple of 4, below 4096). Does nothing to what cannot be reached.
     ///
     /// # Safety
     /// As for [`ConfigSpace::read`]. The caller must want the effect that the write has on the device.
-    pub unsafe fn write(&self, at: Address, offset: u8, value: u32) {
+    pub unsafe fn write(&self, at: Address, offset: u16, value: u32) {
         match self.locate(at, offset) {
             // SAFETY: the caller's promise.
-            Ok(p) => unsafe { p.write_volatile(value) },
+            Some(Place::Memory(p)) => unsafe { p.write_volatile(value) },
             // SAFETY: as above.
-            Err(selector) => unsafe {
+            Some(Place::Selector(selector)) => unsafe {
                 Port::new(0xcf8).write(selector);
                 Port::new(0xcfc).write(value);
             },
+            None => {}
         }
     }
 
-    fn locate(&self, at: Address, offset: u8) -> Result<*mut u32, u32> {
+    fn locate(&self, at: Address, offset: u16) -> Option<Place> {
         let function = u32::from(at.device & 31) << 3 | u32::from(at.function & 7);
         match *self {
-            Self::Ecam { base, first, .. } => {
-                let bus = u64::from(at.bus.saturating_sub(first));
-                let within = bus << 20 | u64::from(function) << 12 | u64::from(offset & !3);
-                let p = base.wrapping_add(within);
-                Ok(core::ptr::with_exposed_provenance_mut(p as usize))
+            Self::Ecam { base, first, last } => {
+                if !(first..=last).contains(&at.bus) || offset >= BYTES {
+                    return None;
+                }
+                let within = u64::from(at.bus) << 20 | u64::from(function) << 12 | u64::from(offset & !3);
+                let p = base.checked_add(within)?;
+                Some(Place::Memory(core::ptr::with_exposed_provenance_mut(p as usize)))
             }
-            Self::Ports => Err(1 << 31 | u32::from(at.bus) << 16 | function << 8 | u32::from(offset & !3)),
+            Self::Ports if offset >= PORT_BYTES => None,
+            Self::Ports => {
+                Some(Place::Selector(1 << 31 | u32::from(at.bus) << 16 | function << 8 | u32::from(offset & !3)))
+            }
         }
     }
 
-    /// Calls `found` for each function that answers, with its address, vendor, device, and class code (24 bits).
+    /// Calls `found` for each function of a bus that answers.
     ///
     /// # Safety
     /// As for [`ConfigSpace::read`].
-    pub unsafe fn scan(&self, mut found: impl FnMut(Address, u16, u16, u32)) {
-        for bus in self.buses() {
-            for device in 0..32 {
-                for function in 0..8 {
-                    let at = Address { bus, device, function };
-                    // SAFETY: the caller's promise.
-                    let (id, class, header) =
-                        unsafe { (self.read(at, 0), self.read(at, 8) >> 8, self.read(at, 12) >> 16) };
-                    if id & 0xffff != 0xffff {
-                        found(at, id as u16, (id >> 16) as u16, class);
-                    }
-                    if function == 0 && (id & 0xffff == 0xffff || header & 0x80 == 0) {
-                        break;
-                    }
+    pub unsafe fn scan_bus(&self, bus: u8, mut found: impl FnMut(Seen)) {
+        // A bit for each number that `found` has got: device in the upper five bits, function in the lower three.
+        let mut seen = [0_u8; 32];
+        for (device, seen) in (0..).zip(&mut seen) {
+            for function in 0..8 {
+                let at = Address { bus, device, function };
+                // SAFETY: the caller's promise.
+                let (function_0, header) = unsafe { (self.see(at), self.read(at, HEADER)) };
+                if let Some(function) = function_0 {
+                    *seen |= 1 << at.function;
+                    found(function);
+                }
+                if function == 0 && (function_0.is_none() || header & SEVERAL_FUNCTIONS == 0) {
+                    break;
                 }
             }
         }
+        // With ARI (PCI Express 6.13) a device 0 has up to 256 functions. Each names the next one. Numbers rise, so the list ends.
+        let mut number = 0_u8;
+        loop {
+            let at = Address { bus, device: number >> 3, function: number & 7 };
+            let known = seen.get(usize::from(at.device)).is_some_and(|seen| seen & 1 << at.function != 0);
+            // SAFETY: the caller's promise.
+            if !known && let Some(function) = unsafe { self.see(at) } {
+                found(function);
+            }
+            // SAFETY: as above.
+            match unsafe { self.next_ari_function(at) } {
+                Some(next) if next > number => number = next,
+                _ => break,
+            }
+        }
+    }
+
+    /// Returns what answers at an address.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    unsafe fn see(&self, at: Address) -> Option<Seen> {
+        // SAFETY: the caller's promise.
+        let (id, class, header) = unsafe { (self.read(at, 0), self.read(at, CLASS) >> 8, self.read(at, HEADER) >> 16) };
+        if id & 0xffff == 0xffff {
+            return None;
+        }
+        // SAFETY: as above.
+        let buses = (header & 0x7f == TO_PCI).then(|| unsafe { self.read(at, BUSES) });
+        let secondary = buses.map(|buses| (buses >> 8) as u8);
+        Some(Seen { at, vendor: id as u16, device: (id >> 16) as u16, class, secondary })
+    }
+
+    /// Returns the number of the function after this one by its ARI capability (PCI Express 7.8.8): 0 at the end. `None`: it has no such
+    /// capability.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    unsafe fn next_ari_function(&self, at: Address) -> Option<u8> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = self.extended_capability(at, ARI)?;
+            Some((self.read(at, place.saturating_add(4)) >> 8) as u8)
+        }
+    }
+
+    /// Returns the offset of a function's first extended capability with this ID (PCI Express 7.6.3). `None`: it has none, or the list cannot
+    /// be reached. A list that leads into itself ends.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    #[must_use]
+    pub unsafe fn extended_capability(&self, at: Address, id: u16) -> Option<u16> {
+        let mut place = PORT_BYTES;
+        for _ in 0..MAX_EXTENDED {
+            // SAFETY: the caller's promise.
+            let head = unsafe { self.read(at, place) };
+            if matches!(head, 0 | u32::MAX) {
+                return None;
+            }
+            if head as u16 == id {
+                return Some(place);
+            }
+            place = (head >> 20) as u16 & !3;
+            if place < PORT_BYTES {
+                return None;
+            }
+        }
+        None
     }
 
     /// Clears and sets bits of a function's command register.
@@ -164,7 +256,7 @@ impl ConfigSpace {
                 if place < FIRST_CAPABILITY {
                     break;
                 }
-                let register = self.read(at, place);
+                let register = self.read(at, place.into());
                 let enable = match register as u8 {
                     MSI => MSI_ENABLE,
                     MSIX => MSIX_ENABLE,
@@ -172,7 +264,7 @@ impl ConfigSpace {
                 };
                 if register & enable != 0 {
                     active.messages = true;
-                    self.write(at, place, register & !enable);
+                    self.write(at, place.into(), register & !enable);
                 }
                 next = (register >> 8) as u8;
             }
@@ -198,7 +290,7 @@ impl ConfigSpace {
             self.update_command(at, command::PORTS | command::MEMORY, 0);
             let (mut was, mut sized) = ([0; 2], [0; 2]);
             for (i, (was, sized)) in was.iter_mut().zip(&mut sized).enumerate().take(count) {
-                let offset = offset.saturating_add((i as u8) << 2);
+                let offset = offset.saturating_add((i as u16) << 2);
                 *was = self.read(at, offset);
                 self.write(at, offset, u32::MAX);
                 *sized = self.read(at, offset);
@@ -242,8 +334,8 @@ impl ConfigSpace {
 }
 
 /// The offset of a base address register. `index`: 0 to 5.
-fn bar_offset(index: u8) -> u8 {
-    (index.min(5) << 2).saturating_add(BAR0)
+fn bar_offset(index: u8) -> u16 {
+    u16::from(index.min(5) << 2).saturating_add(BAR0)
 }
 
 /// Whether a memory base address register takes two registers (PCI 3.0, 6.2.5.1).
@@ -273,10 +365,24 @@ impl Active {
     }
 }
 
-const COMMAND: u8 = 4;
+/// Bytes of a function's configuration space, and those that the ports reach. Extended capabilities begin behind these.
+const BYTES: u16 = 4096;
+const PORT_BYTES: u16 = 256;
+const COMMAND: u16 = 4;
+/// Class code, in the upper 24 bits.
+const CLASS: u16 = 8;
+const HEADER: u16 = 12;
+/// In the register [`HEADER`]: the device has several functions.
+const SEVERAL_FUNCTIONS: u32 = 1 << 23;
+/// Header type of a bridge to PCI, and its register with the numbers of its buses.
+const TO_PCI: u32 = 1;
+const BUSES: u16 = 0x18;
+/// Extended capability ID of ARI, and as many capabilities as fit into the space for them.
+const ARI: u16 = 0xe;
+const MAX_EXTENDED: u16 = (BYTES - PORT_BYTES) / 4;
 /// In the status register: there is a list of capabilities.
 const HAS_CAPABILITIES: u32 = 1 << 4;
-const CAPABILITIES: u8 = 0x34;
+const CAPABILITIES: u16 = 0x34;
 const FIRST_CAPABILITY: u8 = 0x40;
 /// As many as fit into 256 bytes.
 const MAX_CAPABILITIES: u8 = 48;
@@ -286,8 +392,8 @@ const MSI_ENABLE: u32 = 1 << 16;
 /// Capability ID of MSI-X, and its enable bit.
 const MSIX: u8 = 0x11;
 const MSIX_ENABLE: u32 = 1 << 31;
-const BAR0: u8 = 0x10;
-const LAST_BAR: u8 = 0x24;
+const BAR0: u16 = 0x10;
+const LAST_BAR: u16 = 0x24;
 
 /// The memory that a base address register names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -321,7 +427,11 @@ impl core::fmt::Display for BadBar {
                 write!(f, "it reads {was:#x}, and {sized:#x} when its size is asked for, which means nothing")
             }
             Self::Unassigned(base, size) => {
-                write!(f, "the firmware gave its {size:#x} bytes no usable address, but {base:#x}")
+                write!(
+                    f,
+                    "the firmware gave its {size:#x} bytes no usable address, but {base:#x}; its setup may say how much memory \
+                     devices get (\"above 4G decoding\", \"MMIO\")"
+                )
             }
         }
     }
@@ -360,7 +470,7 @@ impl MemoryBar {
 mod tests {
     #![allow(unsafe_code, reason = "an ECAM window in the test's own memory")]
 
-    use super::{Active, Address, BadBar, ConfigSpace, MemoryBar};
+    use super::{Active, Address, BadBar, ConfigSpace, MemoryBar, Place, Seen};
 
     /// The registers of a function, and what is left of them when it was silenced.
     fn silenced(registers: &[(usize, u32)]) -> (Active, Vec<u32>) {
@@ -408,9 +518,112 @@ mod tests {
     #[test]
     fn registers_are_where_the_specifications_put_them() {
         let at = Address { bus: 2, device: 31, function: 7 };
-        assert_eq!(ConfigSpace::Ports.locate(at, 0x3f), Err(0x8002_ff3c));
-        let ecam = ConfigSpace::Ecam { base: 0xb000_0000, first: 1, last: 255 };
-        assert_eq!(ecam.locate(at, 0x10).map(|p| p as usize), Ok(0xb01f_f010));
+        assert_eq!(ConfigSpace::Ports.locate(at, 0x3f), Some(Place::Selector(0x8002_ff3c)));
+        assert_eq!(ConfigSpace::Ports.locate(at, 0x100), None);
+        // The base is bus 0's, whichever the first bus is: a server with two nodes has 40 to 7f of base f0000000 at f4000000.
+        let address = |ecam: ConfigSpace, bus, offset| match ecam.locate(Address { bus, ..at }, offset) {
+            Some(Place::Memory(p)) => Some(p as usize),
+            _ => None,
+        };
+        let ecam = ConfigSpace::Ecam { base: 0xf000_0000, first: 0x40, last: 0x7f };
+        assert_eq!(address(ecam, 0x40, 0x10), Some(0xf40f_f010));
+        assert_eq!(address(ecam, 0x7f, 0xffc), Some(0xf7ff_fffc));
+        for (bus, offset) in [(0x3f, 0), (0x80, 0), (0x40, 0x1000)] {
+            assert_eq!(address(ecam, bus, offset), None);
+        }
+    }
+
+    /// A bus of functions in memory. Registers of absent functions read as all ones.
+    struct Bus(Vec<u32>);
+
+    impl Bus {
+        fn new() -> Self {
+            Self(vec![u32::MAX; 1 << 18])
+        }
+
+        /// Adds a function by its number, with these registers. All others are 0.
+        fn add(&mut self, number: usize, registers: &[(usize, u32)]) {
+            let own = &mut self.0[number << 10..][..1 << 10];
+            own.fill(0);
+            own[0] = 0x1521_8086;
+            registers.iter().for_each(|(offset, value)| own[offset / 4] = *value);
+        }
+
+        fn scan(&mut self) -> Vec<Seen> {
+            let base = self.0.as_mut_ptr().expose_provenance() as u64;
+            let (mut found, space) = (Vec::new(), ConfigSpace::Ecam { base, first: 0, last: 0 });
+            // SAFETY: bus 0 is all of the vector, which nobody else uses.
+            unsafe { space.scan_bus(0, |seen| found.push(seen)) };
+            found
+        }
+
+        fn numbers(&mut self) -> Vec<u8> {
+            self.scan().iter().map(|seen| seen.at.device << 3 | seen.at.function).collect()
+        }
+    }
+
+    const SEVERAL: (usize, u32) = (0xc, 1 << 23);
+
+    #[test]
+    fn each_function_that_answers_is_found_once() {
+        let mut bus = Bus::new();
+        bus.add(0, &[]);
+        // Not looked for, because function 0 says that it is alone.
+        bus.add(1, &[]);
+        for number in [8, 10, 15, 0xf8] {
+            bus.add(number, &[SEVERAL]);
+        }
+        // Without function 0 there is no device.
+        bus.add(0x12, &[SEVERAL]);
+        assert_eq!(bus.numbers(), [0, 8, 10, 15, 0xf8]);
+    }
+
+    #[test]
+    fn a_bridge_says_which_bus_is_behind_it() {
+        let mut bus = Bus::new();
+        bus.add(0, &[(8, 0x0604_0000), (0xc, 1 << 16), (0x18, 0x0007_0500)]);
+        bus.add(8, &[(8, 0x0604_0000), (0xc, 1 << 16)]);
+        bus.add(16, &[(8, 0x0200_0001), (0x18, 0x0007_0500)]);
+        let found: Vec<_> = bus.scan().iter().map(|seen| (seen.class, seen.secondary)).collect();
+        assert_eq!(found, [(0x06_0400, Some(5)), (0x06_0400, Some(0)), (0x02_0000, None)]);
+    }
+
+    /// An ARI capability behind another one, whose function names this one as the next.
+    fn ari(next: u32) -> [(usize, u32); 4] {
+        [SEVERAL, (0x100, 0x1401_0001), (0x140, 0x0001_000e), (0x144, next << 8)]
+    }
+
+    #[test]
+    fn functions_that_only_ari_names_are_found() {
+        let mut bus = Bus::new();
+        bus.add(0, &ari(1));
+        bus.add(1, &ari(9));
+        // Function 8 is absent, so device 1 is none for who does not know ARI.
+        bus.add(9, &ari(0xff));
+        bus.add(0xff, &ari(0));
+        assert_eq!(bus.numbers(), [0, 1, 9, 0xff]);
+    }
+
+    #[test]
+    fn lists_that_lead_back_end() {
+        // The next function is the same one, one before, or one that is absent.
+        for next in [0, 9, 0x20] {
+            let mut bus = Bus::new();
+            bus.add(0, &ari(9));
+            bus.add(9, &ari(next));
+            assert_eq!(bus.numbers(), [0, 9], "{next}");
+        }
+        let mut bus = Bus::new();
+        bus.add(0, &ari(9));
+        bus.add(4, &ari(9));
+        bus.add(9, &ari(4));
+        assert_eq!(bus.numbers(), [0, 4, 9], "two that name each other");
+        // Extended capabilities that lead to themselves, into the header, or to nothing.
+        for next in [0x100, 0x20, 0x200, 0xffc] {
+            let mut bus = Bus::new();
+            bus.add(0, &[(0x100, next << 20 | 0x0001_0001)]);
+            assert_eq!(bus.numbers(), [0], "{next:#x}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Switches the machine off by ACPI (6.5, 4.8.3.2 and 7.4.2): sleep state S5 through the PM1 control registers.
+//! Switches the machine off by ACPI (6.5, 4.8.3.2 and 7.4.2): sleep state S5 through the PM1 control registers. Resets it.
 //!
 //! The value that means S5 is in the DSDT's object `\_S5`, a package of numbers in AML. Firmware writes it as a
 //! constant, so this module searches for that constant and needs no AML interpreter.
@@ -56,6 +56,70 @@ impl SoftOff {
     }
 }
 
+/// Where ACPI's reset register is (4.8.3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetRegister {
+    /// An I/O port.
+    Port(u16),
+    /// A physical address.
+    Memory(u64),
+}
+
+/// What a reset needs of the machine. Each method returns also if it had no effect.
+pub trait ResetAccess {
+    /// Reads a port.
+    fn read_port(&mut self, port: u16) -> u8;
+    /// Writes to a port.
+    fn write_port(&mut self, port: u16, value: u8);
+    /// Writes a byte to a physical address. It does nothing if that cannot be mapped.
+    fn write_memory(&mut self, address: u64, value: u8);
+    /// Waits.
+    fn delay_micros(&mut self, micros: u64);
+}
+
+/// The reset control register of Intel's and AMD's chipsets: SYS_RST chooses a reset of all of the machine, RST_CPU begins it when it
+/// changes from 0 to 1.
+const RESET_CONTROL: u16 = 0xcf9;
+const SYS_RST: u8 = 1 << 1;
+const RST_CPU: u8 = 1 << 2;
+/// Microseconds between the two.
+const RESET_PAUSE: u64 = 50;
+/// The keyboard controller's command port, its status bit "input buffer full", and its command that pulses the reset line.
+const KEYBOARD: u16 = 0x64;
+const INPUT_FULL: u8 = 1 << 1;
+const PULSE_RESET: u8 = 0xfe;
+/// Microseconds until a way counts as one that does nothing.
+const RESET_TIME: u64 = 50_000;
+/// Looks at the keyboard controller until it counts as absent, and microseconds between two of them.
+const KEYBOARD_LOOKS: u32 = 100;
+const KEYBOARD_PAUSE: u64 = 100;
+
+/// Resets the machine: by ACPI's register and its value, if there is one, then by port 0xCF9, then by the keyboard controller. Returns only if nothing
+/// of that works. Then a triple fault is left.
+pub fn reset(machine: &mut impl ResetAccess, acpi: Option<(ResetRegister, u8)>) {
+    match acpi {
+        Some((ResetRegister::Port(port), value)) => machine.write_port(port, value),
+        Some((ResetRegister::Memory(address), value)) => machine.write_memory(address, value),
+        None => {}
+    }
+    if acpi.is_some() {
+        machine.delay_micros(RESET_TIME);
+    }
+    let control = machine.read_port(RESET_CONTROL) & !(SYS_RST | RST_CPU);
+    machine.write_port(RESET_CONTROL, control | SYS_RST);
+    machine.delay_micros(RESET_PAUSE);
+    machine.write_port(RESET_CONTROL, control | SYS_RST | RST_CPU);
+    machine.delay_micros(RESET_TIME);
+    for _ in 0..KEYBOARD_LOOKS {
+        if machine.read_port(KEYBOARD) & INPUT_FULL == 0 {
+            break;
+        }
+        machine.delay_micros(KEYBOARD_PAUSE);
+    }
+    machine.write_port(KEYBOARD, PULSE_RESET);
+    machine.delay_micros(RESET_TIME);
+}
+
 const NAME_OP: u8 = 0x08;
 const PACKAGE_OP: u8 = 0x12;
 
@@ -100,6 +164,109 @@ fn constant(aml: &mut &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A machine that resets by one of its ways.
+    #[derive(Default)]
+    struct Machine {
+        /// The register and the value that reset it.
+        port: Option<(u16, u8)>,
+        memory: Option<(u64, u8)>,
+        /// Whether port 0xCF9 and the keyboard controller do.
+        chipset: bool,
+        keyboard: bool,
+        control: u8,
+        /// Looks at the keyboard controller until its input buffer is empty.
+        busy: u32,
+        now: u64,
+        /// When it was reset.
+        reset: Option<u64>,
+        /// The ports written to before that.
+        written: Vec<u16>,
+    }
+
+    impl Machine {
+        fn begin_reset(&mut self) {
+            self.reset.get_or_insert(self.now);
+        }
+    }
+
+    impl ResetAccess for Machine {
+        fn read_port(&mut self, port: u16) -> u8 {
+            match port {
+                0xcf9 => self.control,
+                0x64 => {
+                    self.busy = self.busy.saturating_sub(1);
+                    if self.busy > 0 { 0x1e } else { 0x1c }
+                }
+                _ => panic!("a read of {port:#x}"),
+            }
+        }
+
+        fn write_port(&mut self, port: u16, value: u8) {
+            if self.reset.is_none() {
+                self.written.push(port);
+            }
+            if self.port == Some((port, value)) {
+                self.begin_reset();
+            }
+            match port {
+                0xcf9 => {
+                    // A hard reset, chosen before, and begun by an edge.
+                    if self.chipset && self.control & 0b110 == 0b010 && value & 0b110 == 0b110 {
+                        self.begin_reset();
+                    }
+                    self.control = value;
+                }
+                0x64 if self.keyboard && self.busy == 0 && value == 0xfe => self.begin_reset(),
+                _ => {}
+            }
+        }
+
+        fn write_memory(&mut self, address: u64, value: u8) {
+            if self.memory == Some((address, value)) {
+                self.begin_reset();
+            }
+        }
+
+        fn delay_micros(&mut self, micros: u64) {
+            self.now += micros;
+        }
+    }
+
+    #[test]
+    fn acpis_register_comes_first() {
+        let mut machine = Machine { port: Some((0xb2, 0x73)), chipset: true, keyboard: true, ..Default::default() };
+        reset(&mut machine, Some((ResetRegister::Port(0xb2), 0x73)));
+        assert_eq!((machine.reset, machine.written), (Some(0), vec![0xb2]));
+        let mut machine = Machine { memory: Some((0xfed8_0000, 1)), chipset: true, ..Default::default() };
+        reset(&mut machine, Some((ResetRegister::Memory(0xfed8_0000), 1)));
+        assert_eq!((machine.reset, machine.written), (Some(0), vec![]));
+    }
+
+    #[test]
+    fn each_way_is_tried_after_those_that_do_nothing() {
+        for acpi in [None, Some((ResetRegister::Port(0xb2), 1)), Some((ResetRegister::Memory(1 << 52), 1))] {
+            // Whatever the register has held before, also what another way has left there.
+            for control in [0, 0x02, 0x06, 0x0e] {
+                let mut machine = Machine { chipset: true, keyboard: true, control, ..Default::default() };
+                reset(&mut machine, acpi);
+                assert!(
+                    machine.reset.is_some() && machine.written.ends_with(&[0xcf9, 0xcf9]),
+                    "{acpi:?}, {control:#x}"
+                );
+            }
+            let mut machine = Machine { keyboard: true, busy: 30, ..Default::default() };
+            reset(&mut machine, acpi);
+            assert!(machine.reset.is_some() && machine.written.ends_with(&[0x64]));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_does_not_reset_is_left_after_a_fifth_of_a_second() {
+        let mut machine = Machine { busy: u32::MAX, ..Default::default() };
+        reset(&mut machine, Some((ResetRegister::Port(0xb2), 1)));
+        assert!(machine.reset.is_none() && machine.now < 200_000, "{} us", machine.now);
+    }
 
     #[test]
     fn s5_is_found_in_each_form_that_firmware_writes() {

@@ -103,7 +103,7 @@ static DISKS: Mutex<Disks> = Mutex::new(Disks { found: Vec::new(), driven: Vec::
 /// Finds the disks, asks each what it is, and reports it. Returns what was found. Called once, before the guests' memory is
 /// given out.
 pub fn open_all(config: &Config) -> Vec<FoundController> {
-    let functions = pci::functions().map_or(&[][..], |(_, functions)| functions);
+    let functions = pci::functions().unwrap_or_default();
     for function in functions {
         if let Some(name) = hidden(function) {
             report::warning(format!(

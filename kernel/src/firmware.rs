@@ -5,7 +5,7 @@
 
 use crate::mem;
 use alloc::{string::String, vec::Vec};
-use boot::acpi::{self, Fadt, Memory, Register, Tables};
+use boot::acpi::{self, EcamWindow, Fadt, Memory, Register, RemappingUnit, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
@@ -81,8 +81,10 @@ pub struct Platform {
     pub apic_ids: Vec<u32>,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
-    /// ECAM windows: physical address, first bus, last bus (segment 0).
-    pub ecam: Vec<(u64, u8, u8)>,
+    /// Windows of PCI's configuration space.
+    pub ecam: Vec<EcamWindow>,
+    /// DMA remapping units.
+    pub remapping: Vec<RemappingUnit>,
     /// I/O port of the PM timer.
     pub pm_timer: Option<u16>,
     /// How to switch the machine off.
@@ -131,6 +133,12 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
             p.trouble.push("ACPI's ERST is cut off, so nothing is kept in the firmware's store".into());
         }
     }
+    if let Some(dmar) = tables.find(*b"DMAR") {
+        p.remapping = acpi::dmar(dmar);
+    }
+    if let Some(ivrs) = tables.find(*b"IVRS") {
+        p.remapping.extend(acpi::ivrs(ivrs));
+    }
     if let Some(fadt) = tables.find(*b"FACP").map(Fadt::new) {
         p.pm_timer = fadt.pm_timer();
         p.soft_off = soft_off(&fadt, &tables);
@@ -149,11 +157,6 @@ fn soft_off(fadt: &Fadt<'_>, tables: &Tables<'_, impl Memory>) -> Option<SoftOff
         sleep_type: sleep_type_s5(tables.dsdt(fadt)?)?,
         enable: fadt.enable(),
     })
-}
-
-/// Returns the bytes of an ECAM window for the buses `first` to `last`.
-pub fn ecam_len(first: u8, last: u8) -> u64 {
-    u64::from(last.saturating_sub(first)).saturating_add(1) << 20
 }
 
 /// The memory of the ACPI tables.

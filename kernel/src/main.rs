@@ -54,6 +54,7 @@ mod pci;
 mod power;
 #[cfg(feature = "read-memory")]
 mod read_memory;
+mod remapping;
 mod report;
 mod rules;
 mod screen;

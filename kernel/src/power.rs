@@ -5,6 +5,7 @@
 use crate::{arch::time, facts::facts, mem};
 use boot::acpi::Register;
 use core::ptr;
+use drivers::power::{ResetAccess, ResetRegister};
 use x86_64::instructions::port::Port;
 
 /// Switches the machine off by ACPI. Returns if that is not possible.
@@ -16,25 +17,48 @@ pub fn switch_off() {
     }
 }
 
-/// Resets the machine. Tries the ACPI reset register, then the keyboard controller, then a triple fault.
+/// Resets the machine: by ACPI's reset register, by the chipset's, by the keyboard controller, or by a triple fault.
 pub fn reset() -> ! {
     // The reset register is mapped in the tables of the boot only.
     mem::map_everything();
-    // SAFETY: these are the machine's reset registers, and the operator asked for a reset. If they fail, an exception
-    // with an empty interrupt table ends in a triple fault.
+    let acpi = facts().platform.reset.map(|(register, value)| {
+        let register = match register {
+            Register::Port(port) => ResetRegister::Port(port),
+            Register::Memory(at) => ResetRegister::Memory(at),
+        };
+        (register, value)
+    });
+    drivers::power::reset(&mut Machine, acpi);
+    // SAFETY: the operator asked for a reset. An exception with an empty interrupt table ends in a triple fault.
     unsafe {
-        match facts().platform.reset {
-            Some((Register::Port(port), value)) => Port::<u8>::new(port).write(value),
-            Some((Register::Memory(at), value)) if mem::map_device(at & !0xfff, 0x1000).is_ok() => {
-                ptr::with_exposed_provenance_mut::<u8>(at as usize).write_volatile(value);
-            }
-            _ => {}
-        }
-        time::delay_micros(50_000);
-        Port::<u8>::new(0x64).write(0xfe_u8);
-        time::delay_micros(50_000);
         let none = x86_64::structures::DescriptorTablePointer { limit: 0, base: x86_64::VirtAddr::zero() };
         x86_64::instructions::tables::lidt(&none);
         core::arch::asm!("ud2", options(noreturn));
+    }
+}
+
+/// The machine, which is to be reset.
+struct Machine;
+
+impl ResetAccess for Machine {
+    fn read_port(&mut self, port: u16) -> u8 {
+        // SAFETY: the crate `drivers` reads the chipset's and the keyboard controller's reset registers.
+        unsafe { Port::<u8>::new(port).read() }
+    }
+
+    fn write_port(&mut self, port: u16, value: u8) {
+        // SAFETY: as above, and that of ACPI's FADT. The operator asked for a reset.
+        unsafe { Port::<u8>::new(port).write(value) };
+    }
+
+    fn write_memory(&mut self, address: u64, value: u8) {
+        if mem::map_device(address & !0xfff, 0x1000).is_ok() {
+            // SAFETY: the page was not mapped before, so it is no memory. It is the register of ACPI's FADT, and the operator asked for a reset.
+            unsafe { ptr::with_exposed_provenance_mut::<u8>(address as usize).write_volatile(value) };
+        }
+    }
+
+    fn delay_micros(&mut self, micros: u64) {
+        time::delay_micros(micros);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     halt::halt,
     heap, machine_check, management, maps, mem, modules,
     operator::Operator,
-    options, pci, report, screen, settings,
+    options, pci, remapping, report, screen, settings,
     step::{self, Step},
     symbols, trace, uplink, virt, watchdog,
 };
@@ -19,7 +19,6 @@ use alloc::{format, vec::Vec};
 use boot::{console::Consoles, information::Information};
 use clock::agree::Outcome;
 use config::Scheduling;
-use drivers::pci::ConfigSpace;
 
 /// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are
 /// off.
@@ -55,8 +54,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     step::begin(Step::Acpi);
     // SAFETY: the boot tables are in use until `enable_paging`.
     let mut platform = unsafe { firmware::platform(info) };
-    let devices: Vec<_> =
-        platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
+    let devices: Vec<_> = platform.ecam.iter().map(|window| (window.start(), window.end())).collect();
     step::begin(Step::Paging);
     screen::check_place(usable.iter().chain(&devices).copied());
     if let Err(e) = mem::enable_paging(&usable, &devices, screen::range()) {
@@ -253,13 +251,18 @@ fn require_x2apic() {
 }
 
 fn find_pci() {
-    let window = facts().platform.ecam.first().copied();
-    let space = match window {
-        Some((base, first, last)) => ConfigSpace::Ecam { base, first, last },
-        None => ConfigSpace::Ports,
-    };
-    let (count, active) = pci::scan(space);
-    report::add_all([findings::machine::configuration_space(window), findings::machine::pci_devices(count)]);
+    let windows = &facts().platform.ecam;
+    let pci::Scanned { functions, elsewhere, active, without_bus } = pci::scan(windows);
+    report::add_all(findings::machine::configuration_space(windows));
+    report::add_all([findings::machine::pci_devices(functions)]);
+    if elsewhere > 0 {
+        report::fallback(format!(
+            "{elsewhere} PCI devices are in segments other than 0: their bus mastering and MSI are off, and sidecore drives none of them"
+        ));
+    }
+    for at in without_bus {
+        report::warning(format!("PCI bridge at {at}: the firmware gave it no bus, so that nothing behind it is found"));
+    }
     let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
     if !names.is_empty() {
         report::decision(format!(
@@ -268,6 +271,7 @@ fn find_pci() {
             names.join(", ")
         ));
     }
+    remapping::switch_off_all();
 }
 
 /// Stops the machine below its report, before there are guests.

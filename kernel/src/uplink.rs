@@ -81,7 +81,7 @@ fn devices(config: &Config) -> usize {
 /// Sets up the NICs that the configuration names, and reports on each. Returns the uplinks in the order of the
 /// configuration. Called once. `max_frame` is the longest frame of any guest, in bytes without FCS and VLAN tag.
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
-    let functions = pci::functions().map(|(_, functions)| functions);
+    let functions = pci::functions();
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
     let mut choice = NicChoice::new(&config.uplinks, found.as_deref());
     let mut uplinks = Vec::new();

@@ -3,10 +3,7 @@
 
 #![allow(unsafe_code, reason = "gives a device memory, and its registers to a driver")]
 
-use crate::{
-    mem,
-    pci::{self, Function},
-};
+use crate::{mem, pci::Function};
 use alloc::{format, string::String};
 use core::ptr::{self, NonNull};
 use drivers::pci::{Address, ConfigSpace};
@@ -26,9 +23,8 @@ pub const VIRTIO: u16 = 0x1af4;
 /// # Errors
 /// It has no usable registers.
 pub fn transport(found: &Function) -> Result<PciTransport, String> {
-    let (space, _) = pci::functions().ok_or("PCI was not scanned")?;
     let at = found.at;
-    let mut root = PciRoot::new(Access(space));
+    let mut root = PciRoot::new(Access(found.space()));
     let function = DeviceFunction { bus: at.bus, device: at.device, function: at.function };
     let (_, command) = root.get_status_command(function);
     root.set_command(function, command | Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE);
@@ -46,12 +42,12 @@ impl ConfigurationAccess for Access {
     fn read_word(&self, function: DeviceFunction, offset: u8) -> u32 {
         // SAFETY: this runs at boot, when only the control core uses configuration space. ECAM was mapped before the
         // scan.
-        unsafe { self.0.read(address(function), offset) }
+        unsafe { self.0.read(address(function), offset.into()) }
     }
 
     fn write_word(&mut self, function: DeviceFunction, offset: u8, data: u32) {
         // SAFETY: as above. The crate writes only registers of the device that it drives.
-        unsafe { self.0.write(address(function), offset, data) }
+        unsafe { self.0.write(address(function), offset.into(), data) }
     }
 
     unsafe fn unsafe_clone(&self) -> Self {

@@ -7,13 +7,14 @@ use crate::outcome::Outcome;
 use crate::{branches, crates, fetch, imports, tools, ui};
 
 /// Packages that build only for the bare machine, one of them also with features that add code, and for UEFI.
-const BARE_PACKAGES: [(&str, &[&str]); 7] = [
+const BARE_PACKAGES: [(&str, &[&str]); 8] = [
     (TARGET, &["sidecore"]),
     (TARGET, &["sidecore", "--features", "count"]),
     (TARGET, &["sidecore", "--features", "read-memory"]),
     (TARGET, &["bare"]),
     (TARGET, &["isolation"]),
     (TARGET, &["probe"]),
+    (TARGET, &["firmware-remapping"]),
     (UEFI, &["firmware-memory"]),
 ];
 

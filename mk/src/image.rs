@@ -11,7 +11,7 @@ use ruzstd::encoding::CompressionLevel;
 use scenarios::boot_server::{ADDRESS, Conf, Loaders, Served};
 use scenarios::guests;
 use scenarios::initramfs;
-use scenarios::setup::{Content, Medium, Module, Setup};
+use scenarios::setup::{Content, Iommu, Medium, Module, Setup};
 
 use crate::disk::fat::Entry;
 use crate::outcome::Outcome;
@@ -248,10 +248,18 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
         (None, false) => parts.kernel.clone(),
     };
     fs::create_dir_all(folder)?;
-    let modules = modules_of(setup, folder)?;
+    let mut modules = modules_of(setup, folder)?;
+    let (kernel, options) = match setup.iommu {
+        None => (kernel, setup.options.to_owned()),
+        Some(iommu) => {
+            modules.insert(0, ("sidecore".to_owned(), kernel));
+            let tables = if iommu == Iommu::IntelIdentity { "identity" } else { "nothing" };
+            (build("firmware-remapping", &[], RELEASE)?, format!("{} remapping={tables}", setup.options))
+        }
+    };
     let by_network = setup.medium.is_network();
     let load_config = if by_network { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
-    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder)?;
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(&options, lines), folder)?;
     let place = folder.join("medium");
     match setup.medium {
         Medium::Disc => return disc_of(&content, folder),

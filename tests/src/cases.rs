@@ -33,10 +33,12 @@ mod nvme_removal;
 mod offloads;
 mod outside;
 mod partitions;
+mod pci;
 mod policies;
 mod power_cut;
 mod probe;
 mod probe_disk;
+mod remapping;
 mod requests;
 mod rings;
 mod screen;
@@ -73,6 +75,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         requests::list(),
         rings::list(),
         uplink_virtio::list(),
+        remapping::list(),
         uplink::list(),
         life::list(),
         management::list(),
@@ -84,6 +87,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         block::list(),
         fio::list(),
         nvme::list(),
+        pci::list(),
         nvme_faults::list(),
         nvme_hangs::list(),
         nvme_late::list(),

@@ -169,6 +169,9 @@ pub struct Fault {
 /// Device number of the root port of [`Setup::in_slot`], on bus 0.
 pub const SLOT: u8 = 0x1c;
 
+/// Bus of the second host bridge of [`Setup::far`].
+pub const FAR_BUS: u8 = 0x80;
+
 /// The requests that a [`Fault`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
@@ -226,6 +229,18 @@ pub struct Network {
     pub other_dhcp: bool,
 }
 
+/// An IOMMU that is on when sidecore starts: `tests/firmware-remapping` runs before it. Uplinks and disks are behind the IOMMU. What the
+/// IOMMU does, and each access that it refuses, is among the emulator's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// Intel's, with tables that let no device reach any memory, and no interrupt pass.
+    IntelNothing,
+    /// Intel's, with tables by which each device reaches all memory at its own address; no interrupt passes.
+    IntelIdentity,
+    /// AMD's, with tables that let no device reach any memory.
+    AmdNothing,
+}
+
 /// Something that processors have, and that a setup may take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
@@ -252,6 +267,8 @@ pub struct Setup {
     pub medium: Medium,
     /// The network that it boots from, if that is its medium.
     pub network: Option<Network>,
+    /// An IOMMU that the firmware has left on. On QEMU, by BIOS from the CD.
+    pub iommu: Option<Iommu>,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -284,6 +301,8 @@ pub struct Setup {
     /// An NVMe controller with one namespace in a slot, behind the root port at [`SLOT`]. Its device is `c-SERIAL`, the port
     /// `bay`, and its contents the block node SERIAL.
     pub in_slot: Option<&'static str>,
+    /// An NVMe controller, by its serial number, that is behind three bridges beneath a second host bridge, whose bus is [`FAR_BUS`].
+    pub far: Option<&'static str>,
     /// A USB controller with a keyboard, which the firmware starts and nobody else drives. On QEMU.
     pub idle_usb: bool,
     /// One more ACPI table, with its header. QEMU makes its checksum.
@@ -292,8 +311,6 @@ pub struct Setup {
     pub swapped_uarts: bool,
     /// The firmware has a store of error records (ACPI's ERST), in the file `store` in the folder of the logs. On QEMU.
     pub store: bool,
-    /// The machine starts again when it resets itself. Otherwise the emulator ends.
-    pub resets: bool,
     /// What is written to port 0x80 is in the file `post`. On QEMU.
     pub post_codes: bool,
     /// The emulator writes into its messages which admin commands NVMe controllers get.
@@ -303,6 +320,8 @@ pub struct Setup {
     /// The machine stays when it switches itself off, and can be reset. It boots Debian's kernel then, whose first process
     /// is `guest/init` with these actions; nvme-cli, `sidecore-doctor` and the actions of `guest/plain` are there.
     pub after_reset: Option<&'static str>,
+    /// The machine boots again after a reset. Otherwise the emulator ends. On QEMU.
+    pub reboots: bool,
     /// The scenario types on COM1.
     pub typed: bool,
     /// Whether the emulator records its guest exits.
@@ -323,6 +342,7 @@ impl Setup {
             memory_mib,
             medium: Medium::Disc,
             network: None,
+            iommu: None,
             modules: Vec::new(),
             options: "emulator",
             lacks: None,
@@ -337,15 +357,16 @@ impl Setup {
             logged: Vec::new(),
             throttled: Vec::new(),
             in_slot: None,
+            far: None,
             idle_usb: false,
             acpi_table: None,
             swapped_uarts: false,
             store: false,
-            resets: false,
             post_codes: false,
             traces_admin: false,
             feature: None,
             after_reset: None,
+            reboots: false,
             typed: false,
             record_exits: false,
             logs_instructions: false,

@@ -1,4 +1,4 @@
-use super::{Fadt, Memory, NoTables, Register, Spcr, Tables, cores, ecam, spcr, sum};
+use super::{Fadt, Memory, NoTables, Register, Spcr, Tables, cores, spcr, sum};
 use crate::uart::Uart;
 
 /// Memory from address 0x1000 on.
@@ -82,16 +82,6 @@ fn enabled_cores_are_listed_once_until_an_entry_makes_no_sense() {
         assert_eq!(cores(&wrong), [3], "an entry of {length} bytes");
     }
     assert_eq!(cores(&[]), []);
-}
-
-#[test]
-fn ecam_windows_are_those_of_segment_0() {
-    let window = |base: u64, segment: u16, first, last| {
-        [&base.to_le_bytes()[..], &segment.to_le_bytes(), &[first, last], &[0; 4]].concat()
-    };
-    let windows = [window(0xe000_0000, 0, 0, 255), window(1, 1, 0, 9), window(2, 0, 3, 2), window(u64::MAX, 0, 0, 0)];
-    let body = [vec![0; 8], windows.concat(), vec![7; 15]].concat();
-    assert_eq!(ecam(&table(b"MCFG", 1, &body)), [(0xe000_0000, 0, 255)]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //!  CPUID, MSRs ──▶ processor::{x2apic, clock, machine_checks, speculation} ─┐
 //!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
 //!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┤
+//!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!
@@ -19,6 +20,7 @@ extern crate alloc;
 pub mod consoles;
 pub mod machine;
 pub mod processor;
+pub mod remapping;
 mod virtualization;
 
 pub use virtualization::Virtualization;

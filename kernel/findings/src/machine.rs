@@ -1,6 +1,7 @@
 //! Memory, cores, PCI: what the firmware's tables and the devices say.
 
-use alloc::format;
+use alloc::{format, string::String, vec::Vec};
+use boot::acpi::EcamWindow;
 use control::ReportEntry;
 
 use crate::{fallback, found, warning};
@@ -24,15 +25,21 @@ pub fn cores(count: usize, listed: usize) -> ReportEntry {
     }
 }
 
-/// The way to PCI's configuration space. `window`: physical address, first and last bus of ACPI's MCFG.
+/// The ways to PCI's configuration space: the windows of ACPI's MCFG.
 #[must_use]
-pub fn configuration_space(window: Option<(u64, u8, u8)>) -> ReportEntry {
-    match window {
-        Some((base, first, last)) => {
-            found(format!("PCI configuration space in memory at {base:#x}, buses {first} to {last}"))
-        }
-        None => fallback("ACPI has no MCFG: PCI configuration space is reached by ports CF8 and CFC"),
+pub fn configuration_space(windows: &[EcamWindow]) -> Vec<ReportEntry> {
+    if windows.is_empty() {
+        return [fallback("ACPI has no MCFG: PCI configuration space is reached by ports CF8 and CFC")].into();
     }
+    let line = |window: &EcamWindow| {
+        let segment = match window.segment {
+            0 => String::new(),
+            other => format!(", segment {other}"),
+        };
+        let (start, first, last) = (window.start(), window.first, window.last);
+        found(format!("PCI configuration space in memory at {start:#x}, buses {first} to {last}{segment}"))
+    };
+    windows.iter().map(line).collect()
 }
 
 /// The PCI functions that are no bridges.
@@ -64,6 +71,20 @@ mod tests {
         let entry = cores(64, 72);
         assert_eq!(entry.kind, ReportKind::Warning);
         assert!(entry.text.contains("64 cores are used") && entry.text.ends_with("the machine has 72"));
+    }
+
+    #[test]
+    fn each_window_is_a_line_and_segments_but_the_first_are_named() {
+        let windows = [(0xe000_0000, 0), (0x1_0000_0000, 3)];
+        let windows = windows.map(|(base, segment)| EcamWindow { base, segment, first: 1, last: 255 });
+        assert_eq!(
+            configuration_space(&windows),
+            [
+                found("PCI configuration space in memory at 0xe0100000, buses 1 to 255"),
+                found("PCI configuration space in memory at 0x100100000, buses 1 to 255, segment 3"),
+            ]
+        );
+        assert_eq!(configuration_space(&[])[0].kind, ReportKind::Fallback);
     }
 
     #[test]

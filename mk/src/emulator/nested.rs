@@ -71,9 +71,10 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
     [
         (setup.medium != Medium::Disc, "medium but a CD"),
         (setup.uplink != Uplink::None, "uplink"),
+        (setup.iommu.is_some(), "IOMMU"),
         (disks, "disk"),
         (setup.idle_usb, "USB"),
-        (setup.after_reset.is_some() || setup.resets, "second start"),
+        (setup.after_reset.is_some() || setup.reboots, "second start"),
         (setup.store, "firmware's store"),
         (reports, "records by the emulator"),
         (ports, "serial ports but the usual ones"),

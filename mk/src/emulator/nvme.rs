@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use gpt_disk_types::{BlockSize, GptPartitionType, Guid};
-use scenarios::setup::{Damage, FILLED, Failing, Fault, Image, Nvme, SLOT, Setup, Table};
+use scenarios::setup::{Damage, FAR_BUS, FILLED, Failing, Fault, Image, Nvme, SLOT, Setup, Table};
 use scenarios::write_log::LOG_SECTOR;
 
 use super::disk_file;
@@ -74,7 +74,16 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
                 &format!("file.driver=blkdebug,file.image.driver=file,file.image.filename={}{rules}", path.display());
         }
         if *number == 1 {
-            command.args(["-device", &format!("nvme,id=c-{serial},serial={serial}")]);
+            let mut controller = format!("nvme,id=c-{serial},serial={serial}");
+            if setup.far == Some(serial) {
+                controller += ",bus=far";
+                // Root port, and a switch's upstream and downstream port.
+                command.args(["-device", &format!("pxb-pcie,id=second,bus=pcie.0,bus_nr={FAR_BUS}")]);
+                command.args(["-device", "pcie-root-port,id=far-root,bus=second,chassis=20,slot=20"]);
+                command.args(["-device", "x3130-upstream,id=far-switch,bus=far-root"]);
+                command.args(["-device", "xio3130-downstream,id=far,bus=far-switch,chassis=21,slot=21"]);
+            }
+            command.args(["-device", &controller]);
         }
         command.args(["-drive", &drive]);
         command.args(["-device", &format!("nvme-ns,drive={name},bus=c-{serial},nsid={number},{blocks}")]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{Feature, HOST_ADDRESS, Medium, SECOND_HOST_ADDRESS, Setup, Uplink};
+use scenarios::setup::{Feature, HOST_ADDRESS, Iommu, Medium, SECOND_HOST_ADDRESS, Setup, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -52,6 +52,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         (false, true) => "tcg,one-insn-per-tb=on",
     };
     machine(&mut command, setup, accelerator, if kvm { "host" } else { "max" });
+    if let Some(iommu) = setup.iommu {
+        add_iommu(&mut command, iommu);
+    }
     if setup.logs_instructions {
         command.args(["-dfilter", IMAGE, "-D"]).arg(run.folder.join("executed"));
     }
@@ -101,7 +104,9 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
             }
         }
         command.args(["-netdev", &user]);
-        command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{at}")]);
+        // Otherwise a virtio device goes round the IOMMU.
+        let behind = if setup.iommu.is_some() { ",iommu_platform=on" } else { "" };
+        command.args(["-device", &format!("virtio-net-pci,netdev=up{n},disable-legacy=on{behind}{at}")]);
     }
     command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
     command.args(["-mon", "chardev=monitor,mode=control"]);
@@ -145,10 +150,26 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
     if setup.after_reset.is_some() {
         command.arg("-no-shutdown");
-    } else if !setup.resets {
+    } else if !setup.reboots {
         command.arg("-no-reboot");
     }
     command.args(["-device", EXIT_PORT]);
+}
+
+/// Gives the machine an IOMMU. QEMU writes among its messages what the unit does, and each access and interrupt that it refuses.
+fn add_iommu(command: &mut Command, iommu: Iommu) {
+    let (device, events): (_, &[&str]) = match iommu {
+        Iommu::IntelNothing | Iommu::IntelIdentity => (
+            "intel-iommu,intremap=on",
+            &["vtd_dmar_enable", "vtd_ir_enable", "vtd_reg_write_gcmd", "vtd_dmar_fault", "vtd_frr_new"],
+        ),
+        Iommu::AmdNothing => (
+            "amd-iommu,intremap=on",
+            &["amdvi_control_status", "amdvi_page_fault", "amdvi_evntlog_fail", "amdvi_ir_err"],
+        ),
+    };
+    command.args(["-device", device]);
+    command.args(events.iter().flat_map(|event| ["-trace", event]));
 }
 
 /// Gives the machine its medium, and OVMF if it boots by UEFI.

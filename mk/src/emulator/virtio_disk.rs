@@ -14,7 +14,9 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
         let path = disk_file::make(folder, name, *mib, setup)?;
         let drive = format!("if=none,id={name},format=raw,discard=unmap,file={}", path.display());
         let blocks = format!("logical_block_size={block_bytes},physical_block_size={block_bytes}");
-        let device = format!("virtio-blk-pci,drive={name},disable-legacy=on,{blocks}");
+        // Otherwise a virtio device goes round the IOMMU.
+        let behind = if setup.iommu.is_some() { ",iommu_platform=on" } else { "" };
+        let device = format!("virtio-blk-pci,drive={name},disable-legacy=on{behind},{blocks}");
         command.args(["-drive", &drive, "-device", &device]);
     }
     Ok(())

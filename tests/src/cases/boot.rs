@@ -104,6 +104,15 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         alone(Scenario::new("switch-off", off, QEMU), switch_off),
         alone(
             Scenario::new(
+                "reboot",
+                "`reboot` by COM2, on a machine that is no emulator to sidecore: it boots again, and the guest runs again",
+                QEMU,
+            )
+            .taking_turns(),
+            reboot,
+        ),
+        alone(
+            Scenario::new(
                 "smt",
                 "two threads a core: guests get whole cores, the other threads stay idle, a guest that names a thread of \
                  another one's core stays out",
@@ -389,6 +398,23 @@ fn switch_off(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.shut_down()?;
     let left_on = session.console()?.matches("safe to switch the machine off").count();
     context.figures.exactly("times it had to be switched off by hand", left_on, 0)
+}
+
+fn reboot(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("reboot", &[Guest::new(1).then("wait")]);
+    setup.options = "";
+    setup.reboots = true;
+    let mut session = context.boot(&setup)?;
+    session.booted(seconds(60))?;
+    session.result("a", "up", seconds(120))?;
+    session.send(Command::Reboot)?;
+    session.wait("the end of the first life", seconds(60), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    let machine = session.booted(seconds(60))?;
+    context.figures.exactly("cores in the second life", machine.cores, f64::from(setup.cpus))?;
+    session.result("a", "up", seconds(120))?;
+    let begun = session.console()?.matches("what this machine has:").count();
+    context.figures.exactly("times the report begins", begun, 2)?;
+    session.shut_down().map(drop)
 }
 
 fn start_refused(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {

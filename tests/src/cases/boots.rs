@@ -62,7 +62,7 @@ fn runs_with_previous(context: &mut Context<'_>, session: &mut Session, before: 
 fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = setup("previous-config");
     // Nothing may end the emulator.
-    (setup.options, setup.store, setup.resets) = ("selftest=panic-at-configuration panic=1", true, true);
+    (setup.options, setup.store, setup.reboots) = ("selftest=panic-at-configuration panic=1", true, true);
     setup.after_reset = Some("pstore,crash");
     let mut session = context.boot(&setup)?;
     let disc = session.monitor("query-block", &json!({}))?;
@@ -115,7 +115,7 @@ fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = setup("previous-config-uefi");
     setup.medium = Medium::StickUefi;
     setup.memory_mib += FIRMWARE_MIB;
-    (setup.options, setup.resets) = ("emulator selftest=stuck-at-configuration", true);
+    (setup.options, setup.reboots) = ("emulator selftest=stuck-at-configuration", true);
     let mut session = context.boot(&setup)?;
     for boot in 1..=ATTEMPTS {
         let (begun, sentence) = (Instant::now(), format!(" boot {boot}; what it leaves"));

@@ -123,10 +123,8 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
     said.readable("how much memory there is", linux.memory(), |bytes| vec![machine::memory(bytes)]);
     said.report(processor::clock(&cpuid));
     said.with_msrs("machine checks", linux, |msr| processor::machine_checks(Setup::find(&cpuid, msr).as_ref()));
-    let mcfg = linux.acpi("MCFG").map(|table| table.and_then(|table| boot::acpi::ecam(&table).first().copied()));
-    said.readable("how PCI's configuration space is reached", mcfg, |window| {
-        vec![machine::configuration_space(window)]
-    });
+    let mcfg = linux.acpi("MCFG").map(|table| table.map_or_else(Vec::new, |table| boot::acpi::ecam(&table)));
+    said.readable("how PCI's configuration space is reached", mcfg, |windows| machine::configuration_space(&windows));
     let functions = linux.functions();
     let count = functions.as_ref().map(|all| all.iter().filter(|f| !f.is_bridge()).count()).map_err(Clone::clone);
     said.readable("the PCI devices", count, |count| vec![machine::pci_devices(count)]);
