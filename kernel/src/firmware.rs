@@ -77,8 +77,8 @@ pub fn modules(info: Information<'_>) -> (Vec<Module>, usize) {
 /// What ACPI says about the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Platform {
-    /// APIC IDs of the enabled processors, in the firmware's order.
-    pub apic_ids: Vec<u32>,
+    /// The processors that the firmware lists, by APIC ID.
+    pub cores: acpi::Cores,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
     /// ECAM windows: physical address, first bus, last bus (segment 0).
@@ -113,12 +113,12 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
         }
     };
     if let Some(madt) = tables.find(*b"APIC") {
-        p.apic_ids = acpi::cores(madt);
+        p.cores = acpi::cores(madt);
     } else {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }
     if let Some(srat) = tables.find(*b"SRAT") {
-        p.nodes = p.apic_ids.iter().filter_map(|&id| Some((id, boot::srat::node_of(srat, id)?))).collect();
+        p.nodes = p.cores.enabled.iter().filter_map(|&id| Some((id, boot::srat::node_of(srat, id)?))).collect();
     }
     if let Some(mcfg) = tables.find(*b"MCFG") {
         p.ecam = acpi::ecam(mcfg);

@@ -4,7 +4,8 @@
 //! ```text
 //!  CPUID, MSRs ──▶ processor::{x2apic, clock, machine_checks, speculation} ─┐
 //!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
-//!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┤
+//!  memory, PCI, NICs ──▶ machine::{memory, pci, ...} ───────────────────────┤
+//!  cores ──▶ cores::{started, absent, clocks, ...} ─────────────────────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!
@@ -17,10 +18,12 @@
 extern crate alloc;
 
 pub mod consoles;
+pub mod cores;
 pub mod machine;
 pub mod processor;
 mod virtualization;
 
+pub use cores::ranges;
 pub use virtualization::Virtualization;
 
 use alloc::string::String;

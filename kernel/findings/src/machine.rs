@@ -5,23 +5,10 @@ use control::ReportEntry;
 
 use crate::{fallback, found, warning};
 
-/// Most cores that are used.
-pub const MAX_CORES: usize = 64;
-
 /// Usable memory of so many bytes.
 #[must_use]
 pub fn memory(bytes: u64) -> ReportEntry {
     found(format!("{} MiB of memory", bytes >> 20))
-}
-
-/// All `count` cores started that were asked. `listed` are enabled in ACPI's MADT.
-#[must_use]
-pub fn cores(count: usize, listed: usize) -> ReportEntry {
-    if listed > MAX_CORES {
-        warning(format!("{count} cores are used, all that this hypervisor can; the machine has {listed}"))
-    } else {
-        found(format!("{count} cores, all started"))
-    }
 }
 
 /// The way to PCI's configuration space. `window`: physical address, first and last bus of ACPI's MCFG.
@@ -56,15 +43,6 @@ pub fn nic(vendor: u16, device: u16) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::ReportKind;
-
-    #[test]
-    fn more_cores_than_can_be_used_are_a_warning() {
-        assert_eq!(cores(4, 4), found("4 cores, all started"));
-        let entry = cores(64, 72);
-        assert_eq!(entry.kind, ReportKind::Warning);
-        assert!(entry.text.contains("64 cores are used") && entry.text.ends_with("the machine has 72"));
-    }
 
     #[test]
     fn the_nics_are_those_that_have_drivers() {

@@ -18,4 +18,4 @@ pub mod vector;
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
 
-pub use findings::machine::MAX_CORES;
+pub use findings::cores::MAX_CORES;
