@@ -174,6 +174,28 @@ pub fn cores(madt: &[u8]) -> Cores {
     }
 }
 
+/// Returns the physical addresses of the I/O APICs of a MADT (type 1, 5.2.12.3), each once. At most 128 are returned. Entries are
+/// read as for [`cores`].
+#[must_use]
+pub fn io_apics(madt: &[u8]) -> Vec<u32> {
+    const ENTRIES: usize = HEADER + 8;
+    const MOST: usize = 128;
+    let (mut found, mut rest) = (Vec::new(), madt.get(ENTRIES..).unwrap_or(&[]));
+    while let [kind, len, ..] = *rest
+        && found.len() < MOST
+    {
+        let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
+        if kind == 1
+            && let Some(address) = double(entry, 4)
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+        rest = behind;
+    }
+    found
+}
+
 /// Returns the ECAM windows of PCI segment 0 in an MCFG (PCI Firmware Specification 3.3, 4.1.2): physical address, first bus,
 /// last bus. At most 32 are returned. A window that does not fit into the address space is left out.
 #[must_use]

@@ -9,6 +9,7 @@ use boot::acpi::{self, Fadt, Memory, Register, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
+use drivers::ioapic::Masked;
 use drivers::power::{SoftOff, sleep_type_s5};
 use memory::{reader::Reader, tables::FrameSource};
 
@@ -79,6 +80,10 @@ pub fn modules(info: Information<'_>) -> (Vec<Module>, usize) {
 pub struct Platform {
     /// The processors that the firmware lists, by APIC ID.
     pub cores: acpi::Cores,
+    /// Physical addresses of the I/O APICs.
+    pub io_apics: Vec<u32>,
+    /// What became of them: see [`crate::arch::ioapic`].
+    pub masked: Vec<(u32, Option<Masked>)>,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
     /// ECAM windows: physical address, first bus, last bus (segment 0).
@@ -114,6 +119,7 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     };
     if let Some(madt) = tables.find(*b"APIC") {
         p.cores = acpi::cores(madt);
+        p.io_apics = acpi::io_apics(madt);
     } else {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }

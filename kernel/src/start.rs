@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{apic, cpuid, idt, pic, time, timer},
+    arch::{apic, cpuid, idt, ioapic, pic, time, timer},
     console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware::{self, Platform},
@@ -56,6 +56,8 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     let mut platform = unsafe { firmware::platform(info) };
     let devices: Vec<_> =
         platform.ecam.iter().map(|&(base, f, l)| (base, base.saturating_add(firmware::ecam_len(f, l)))).collect();
+    // SAFETY: the boot tables are in use.
+    platform.masked = unsafe { ioapic::mask_all(&platform.io_apics) };
     step::begin(Step::Paging);
     screen::check_place(usable.iter().chain(&devices).copied());
     if let Err(e) = mem::enable_paging(&usable, &devices, screen::range()) {
@@ -140,6 +142,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     machine_check::describe();
     step::begin(Step::Pci);
+    report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
     if !console::has_com2() {
         report::add_all([findings::machine::no_com2()]);

@@ -1,4 +1,4 @@
-use super::{Cores, Fadt, Memory, NoTables, Register, Spcr, Tables, cores, ecam, spcr, sum};
+use super::{Cores, Fadt, Memory, NoTables, Register, Spcr, Tables, cores, ecam, io_apics, spcr, sum};
 use crate::uart::Uart;
 
 /// Memory from address 0x1000 on.
@@ -109,6 +109,15 @@ fn cores_may_have_any_id_be_offline_or_be_listed_twice() {
     let found = cores(&table(b"APIC", 4, &body.concat()));
     assert_eq!(found.enabled, [0xffff_fffe, 0x8000_0000, 255, 254]);
     assert_eq!((found.offline, found.addable), (vec![7, 256], 1));
+}
+
+#[test]
+fn io_apics_are_listed_once_until_an_entry_makes_no_sense() {
+    let io_apic = |address: u32| [&[1, 12, 0, 0][..], &address.to_le_bytes(), &[0; 4]].concat();
+    let first = [vec![0; 8], io_apic(0xfec0_0000), vec![0, 8, 0, 0, 1, 0, 0, 0], io_apic(0xfec0_1000)].concat();
+    let body = [&first[..], &io_apic(0xfec0_0000), &[1, 6, 0, 0, 0, 0], &[1, 12, 0, 0]].concat();
+    assert_eq!(io_apics(&table(b"APIC", 4, &body)), [0xfec0_0000, 0xfec0_1000], "one twice, one short, one cut off");
+    assert_eq!(io_apics(&[]), []);
 }
 
 #[test]
