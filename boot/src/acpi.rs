@@ -6,7 +6,7 @@
 
 extern crate alloc;
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 mod fadt;
 mod mcfg;
@@ -120,33 +120,80 @@ fn table<M: Memory>(memory: &M, address: u64, signature: [u8; 4]) -> Option<&[u8
     memory.bytes(address, len).filter(|table| sum(table) == 0)
 }
 
-/// Returns the APIC IDs of the enabled cores of a MADT (5.2.12), in its order, each once. At most 4,096 are returned.
+/// The cores that a MADT lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cores {
+    /// APIC IDs of the enabled ones, in the table's order, each once. At most 4,096.
+    pub enabled: Vec<u32>,
+    /// APIC IDs of those that are not enabled, each once.
+    pub offline: Vec<u32>,
+    /// How many of these the firmware may enable while the machine runs ("online capable").
+    pub addable: usize,
+}
+
+/// Returns the cores of a MADT (5.2.12): local APICs (type 0) and local x2APICs (type 9).
 ///
-/// Entries are read until one is cut off or is shorter than 2 bytes. What follows such an entry is ignored.
+/// Entries are read until one is cut off or is shorter than 2 bytes. What follows such an entry is ignored. An ID by which all
+/// cores are meant (0xff in type 0, 0xffff_ffff in type 9) is nobody's: firmware fills unused entries with it. A core that is
+/// listed as enabled anywhere is enabled.
 #[must_use]
-pub fn cores(madt: &[u8]) -> Vec<u32> {
+pub fn cores(madt: &[u8]) -> Cores {
     const ENTRIES: usize = HEADER + 8;
     const ENABLED: u32 = 1;
-    let (mut ids, mut rest) = (Vec::new(), madt.get(ENTRIES..).unwrap_or(&[]));
+    const ONLINE_CAPABLE: u32 = 2;
+    let (mut enabled, mut offline): (BTreeMap<u32, usize>, BTreeMap<u32, bool>) = Default::default();
+    let mut rest = madt.get(ENTRIES..).unwrap_or(&[]);
     while let [kind, len, ..] = *rest
-        && ids.len() < MOST_CORES
+        && enabled.len() < MOST_CORES
+        && offline.len() < MOST_CORES
     {
         let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
         let found = match kind {
             // Local APIC (5.2.12.2), and local x2APIC (5.2.12.12).
-            0 => byte(entry, 3).map(u32::from).zip(double(entry, 4)),
-            9 => double(entry, 4).zip(double(entry, 8)),
+            0 => byte(entry, 3).filter(|&id| id != 0xff).map(u32::from).zip(double(entry, 4)),
+            9 => double(entry, 4).filter(|&id| id != u32::MAX).zip(double(entry, 8)),
             _ => None,
         };
-        if let Some((id, flags)) = found
-            && flags & ENABLED != 0
-            && !ids.contains(&id)
-        {
-            ids.push(id);
+        if let Some((id, flags)) = found {
+            if flags & ENABLED != 0 {
+                let position = enabled.len();
+                enabled.entry(id).or_insert(position);
+            } else {
+                *offline.entry(id).or_default() |= flags & ONLINE_CAPABLE != 0;
+            }
         }
         rest = behind;
     }
-    ids
+    offline.retain(|id, _| !enabled.contains_key(id));
+    let mut ordered: Vec<(usize, u32)> = enabled.into_iter().map(|(id, position)| (position, id)).collect();
+    ordered.sort_unstable();
+    Cores {
+        enabled: ordered.into_iter().map(|(_, id)| id).collect(),
+        addable: offline.values().filter(|&&capable| capable).count(),
+        offline: offline.into_keys().collect(),
+    }
+}
+
+/// Returns the physical addresses of the I/O APICs of a MADT (type 1, 5.2.12.3), each once. At most 128 are returned. Entries are
+/// read as for [`cores`].
+#[must_use]
+pub fn io_apics(madt: &[u8]) -> Vec<u32> {
+    const ENTRIES: usize = HEADER + 8;
+    const MOST: usize = 128;
+    let (mut found, mut rest) = (Vec::new(), madt.get(ENTRIES..).unwrap_or(&[]));
+    while let [kind, len, ..] = *rest
+        && found.len() < MOST
+    {
+        let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
+        if kind == 1
+            && let Some(address) = double(entry, 4)
+            && !found.contains(&address)
+        {
+            found.push(address);
+        }
+        rest = behind;
+    }
+    found
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 // An application processor starts here after its start-up IPI (SDM vol. 3A 9.4 and 10.8.5). It starts in real mode, at
 // CS:IP = vector * 4 KiB : 0. It ends with the kernel's own page tables, in a Rust function. The code is copied to a
 // page below 1 MiB. All addresses in it are relative to that page. The kernel writes the parameters at its end.
+//
+// All processors run it at the same time. So it writes nothing into the page and has no stack, until the processor has found
+// its seat (trampoline.rs) by its APIC ID and has taken it.
 
 .section .rodata.ap, "a"
 .balign 16
@@ -42,13 +45,36 @@ ap_64:
     xor eax, eax
     mov fs, ax
     mov gs, ax
-    mov rsp, [rip + ap_stack]
-    mov rdi, [rip + ap_argument]
+    // x2APIC mode: enabled first, then extended (SDM vol. 3A 11.12.5). Only there the ID register has 32 bits (11.12.1).
+    mov ecx, 0x1b                                               // IA32_APIC_BASE: EN, EXTD
+    rdmsr
+    or eax, 0x800
+    wrmsr
+    or eax, 0x400
+    wrmsr
+    mov ecx, 0x802                                              // the APIC ID
+    rdmsr
+    mov rbx, [rip + ap_seats]
+    mov rcx, [rip + ap_count]
+1:  test rcx, rcx
+    jz 3f
+    cmp [rbx], eax
+    je 2f
+    add rbx, 32                                                 // bytes of a seat
+    dec rcx
+    jmp 1b
+2:  xor eax, eax                                                // from free
+    mov edx, 1                                                  // to taken
+    lock cmpxchg [rbx + 4], edx
+    jnz 3f
+    mov rsp, [rbx + 8]
+    mov rdi, [rbx + 16]
     mov rax, [rip + ap_entry]
     xor ebp, ebp
     call rax
-1:  hlt
-    jmp 1b
+3:  cli
+    hlt
+    jmp 3b
 
 .balign 8
 ap_gdt:
@@ -66,9 +92,9 @@ ap_cr3:
     .long 0
     .short 0
 .balign 8
-ap_stack:
+ap_seats:
     .quad 0
-ap_argument:
+ap_count:
     .quad 0
 ap_entry:
     .quad 0

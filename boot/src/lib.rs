@@ -14,6 +14,7 @@ pub mod acpi;
 pub mod console;
 pub mod information;
 pub mod srat;
+pub mod startup;
 pub mod step;
 pub mod trampoline;
 mod uart;

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod cache;
+pub mod ioapic;
 pub mod pci;
 pub mod power;
 pub mod remapping;

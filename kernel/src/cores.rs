@@ -10,19 +10,23 @@
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
 use crate::{
-    arch::{CoreIndex, MAX_CORES, apic, gdt, idle, idt, time},
-    machine_check::banks,
-    mem,
+    arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, time},
+    machine_check::{self, banks},
+    mem, options,
 };
-use alloc::{boxed::Box, vec::Vec};
-use boot::trampoline::{self, Parameters};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
+use boot::{
+    startup,
+    trampoline::{self, Fate, Parameters, Seat},
+};
 use clock::agree::{Meetings, Outcome, Side};
 use config::Topology;
 use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering},
 };
-use spin::Mutex;
+use findings::processor::Kind;
+use spin::{Mutex, Once};
 use watchdog::Seen;
 use x86_64::registers::model_specific::GsBase;
 
@@ -49,7 +53,10 @@ pub struct Core {
     progress: AtomicU64,
     /// Virtualization is on.
     pub virtualizes: AtomicBool,
-    alive: AtomicBool,
+    /// What CPUID says of the core itself: see [`findings::processor::Kind`].
+    kind: Once<Kind>,
+    /// What its last machine check was.
+    pub machine_check: machine_check::Slot,
     busy: AtomicBool,
     job: Mutex<Option<Job>>,
 }
@@ -61,7 +68,10 @@ unsafe impl Sync for Core {}
 unsafe impl Send for Core {}
 
 static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
+/// Number of cores that run.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Number of cores that have a number: those that run, and those that did not start.
+static NUMBERED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the core with this number.
 pub fn get(index: CoreIndex) -> Option<&'static Core> {
@@ -75,14 +85,26 @@ pub fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
-/// Returns which of the cores that run are threads of one physical core.
-pub fn topology() -> Topology {
-    let ids: Vec<u32> = (0..count()).filter_map(get).map(|core| core.apic_id).collect();
-    let bits = config::thread_bits(|leaf, subleaf| {
-        let r = core::arch::x86_64::__cpuid_count(leaf, subleaf);
-        [r.eax, r.ebx, r.ecx, r.edx]
-    });
-    Topology::new(&ids, bits)
+/// Returns the number of cores that have a number. A core that did not start keeps its own.
+pub fn numbered() -> usize {
+    NUMBERED.load(Ordering::Acquire)
+}
+
+/// The cores that run, by number.
+pub fn all() -> impl Iterator<Item = &'static Core> {
+    (0..numbered()).filter_map(get)
+}
+
+/// Returns which of the cores are threads of one physical core, and which do not run. `flat`: no core has threads.
+pub fn topology(flat: bool) -> Topology {
+    let seats = SEATS.get().map_or(&[][..], |seats| &seats[..]);
+    let ids: Vec<u32> = get(0).map(|core| core.apic_id).into_iter().chain(seats.iter().map(Seat::apic_id)).collect();
+    let absent: Vec<u32> = (0..ids.len()).filter(|&index| get(index).is_none()).map(|index| index as u32).collect();
+    let topology = match flat {
+        true => Topology::one_thread_each(ids.len() as u32),
+        false => Topology::new(&ids, config::thread_bits(cpuid::words)),
+    };
+    topology.without(&absent)
 }
 
 /// Returns this core, or `None` if its per-core data is not set up yet.
@@ -133,7 +155,8 @@ impl Core {
             timer_fired: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             virtualizes: AtomicBool::new(false),
-            alive: AtomicBool::new(false),
+            kind: Once::new(),
+            machine_check: machine_check::Slot::new(),
             busy: AtomicBool::new(false),
             job: Mutex::new(None),
         }));
@@ -150,6 +173,7 @@ impl Core {
         idt::load();
         GsBase::write(x86_64::VirtAddr::from_ptr(self));
         apic::enable();
+        self.kind.call_once(|| Kind::find(cpuid::words));
         banks::start(self.index);
     }
 
@@ -225,6 +249,11 @@ impl Core {
         self.busy.load(Ordering::Acquire)
     }
 
+    /// What CPUID says of the core itself. `None`: it has not run yet.
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind.get().copied()
+    }
+
     fn serve(&'static self) -> ! {
         loop {
             idle::wait(&self.kick);
@@ -245,143 +274,188 @@ impl Core {
 pub fn adopt_boot_core(stacks: &mem::Stacks) -> &'static Core {
     let core = Core::create(0, boot_apic_id());
     core.busy.store(true, Ordering::Relaxed);
-    core.alive.store(true, Ordering::Relaxed);
     core.enter(stacks);
+    NUMBERED.store(1, Ordering::Release);
     COUNT.store(1, Ordering::Release);
     core
 }
 
-/// Returns this core's initial APIC ID. CPUID has it even before the APIC is in x2APIC mode.
-pub fn boot_apic_id() -> u32 {
-    let cpuid = raw_cpuid::CpuId::new();
-    let by_topology = cpuid.get_extended_topology_info().and_then(|mut i| i.next()).map(|l| l.x2apic_id());
-    by_topology.or_else(|| cpuid.get_feature_info().map(|f| u32::from(f.initial_local_apic_id()))).unwrap_or(0)
+/// Returns the boot core's APIC ID. Its APIC is in x2APIC mode before, so that the ID has all of its 32 bits.
+fn boot_apic_id() -> u32 {
+    apic::enable();
+    apic::id()
+}
+
+/// A core that did not start.
+#[derive(Clone, Copy, Debug)]
+pub struct Absent {
+    /// The number that it would have.
+    pub index: CoreIndex,
+    /// Its APIC ID.
+    pub apic_id: u32,
+    /// It came and got stuck, now or when it was to compare its TSC.
+    pub stuck: bool,
 }
 
 /// What has come of starting the other cores.
 #[derive(Debug, Default)]
 pub struct Started {
-    /// APIC IDs of those that did not answer.
-    pub silent: Vec<u32>,
+    /// Those that did not start.
+    pub absent: Vec<Absent>,
     /// Cores whose TSC did not agree with core 0's, or that did not come to compare them (`None`).
     pub clocks: Vec<(CoreIndex, Option<Outcome>)>,
+    /// Why no more cores were started.
+    pub trouble: Option<String>,
 }
 
 /// What a core needs to start.
 struct Start {
     core: &'static Core,
     stacks: mem::Stacks,
-    /// Where it compares its TSC with core 0's.
-    meetings: Meetings,
-    /// All cores have IA32_TSC_ADJUST.
-    can_adjust: bool,
+    /// Number of its seat.
+    seat: usize,
 }
 
-/// Starts all other processors.
+/// The seats of all cores but this one.
+static SEATS: Once<Box<[Seat]>> = Once::new();
+
+/// Starts all other processors, all together. They get their numbers in the order of `apic_ids`, from 1 on. Those beyond
+/// [`MAX_CORES`] are left alone.
 ///
 /// # Errors
-/// There is no page below 1 MiB, or no memory for stacks; the text says which.
-pub fn start_others(apic_ids: &[u32]) -> Result<Started, alloc::string::String> {
+/// There is no page below 1 MiB for it; the text says so.
+pub fn start_others(apic_ids: &[u32]) -> Result<Started, String> {
     let mut all = Started::default();
-    let boot = boot_apic_id();
+    let boot = get(0).map_or(0, |core| core.apic_id);
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
     let cr3 =
         u32::try_from(mem::root()).map_err(|_| "the page tables are above 4 GiB, where no core can start with them")?;
-    mem::set_executable(page, true).map_err(|e| alloc::format!("the trampoline page cannot be mapped: {e}"))?;
-    let started = start_each(apic_ids.iter().copied().filter(|&id| id != boot), page, cr3, &mut all);
-    mem::set_executable(page, false).map_err(|e| alloc::format!("the trampoline page: {e}"))?;
-    started.map(|()| all)
-}
-
-/// Starts one core after the other on the trampoline page.
-fn start_each(
-    apic_ids: impl Iterator<Item = u32>,
-    page: u64,
-    cr3: u32,
-    all: &mut Started,
-) -> Result<(), alloc::string::String> {
-    let (code, offsets) = trampoline::template();
-    // Stacks of a core that did not answer. The next core gets them.
-    let mut spare = None;
-    let can_adjust = raw_cpuid::CpuId::new().get_extended_feature_info().is_some_and(|f| f.has_tsc_adjust_msr());
-    for apic_id in apic_ids.take(MAX_CORES - 1) {
-        let index = count();
-        let stacks = match spare.take() {
-            Some(stacks) => stacks,
-            None => mem::stacks(index).map_err(|e| alloc::format!("no stack for core {index}: {e}"))?,
-        };
-        let core = Core::create(index, apic_id);
-        let start = Box::leak(Box::new(Start { core, stacks, meetings: Meetings::new(), can_adjust }));
-        let parameters = Parameters {
-            page: page as u32,
-            cr3,
-            stack: stacks.main,
-            argument: ptr::from_ref(start).expose_provenance() as u64,
-            entry: start_core as *const () as u64,
-        };
-        let (block, len) = parameters.block(&offsets);
-        // SAFETY: the page was taken from free memory below 1 MiB for this, and it is mapped. The last core that used
-        // it has answered, or INIT has stopped it (see below).
-        unsafe {
-            let p: *mut u8 = ptr::with_exposed_provenance_mut(page as usize);
-            ptr::copy_nonoverlapping(code.as_ptr(), p, code.len());
-            ptr::copy_nonoverlapping(block.as_ptr(), p.add(offsets.parameters), len);
-        }
-        apic::send_init(apic_id);
-        time::delay_micros(10_000);
-        for _ in 0..2 {
-            apic::send_startup(apic_id, page as u32);
-            let patience = time::tsc().saturating_add(time::micros(200));
-            while time::tsc() < patience && !core.alive.load(Ordering::Acquire) {
-                core::hint::spin_loop();
-            }
-            if core.alive.load(Ordering::Acquire) {
+    let (mut seats, mut starts) = (Vec::new(), Vec::new());
+    for &apic_id in apic_ids.iter().filter(|&&id| id != boot).take(MAX_CORES - 1) {
+        let index = seats.len().saturating_add(1);
+        let stacks = match mem::stacks(index) {
+            Ok(stacks) => stacks,
+            Err(e) => {
+                all.trouble = Some(alloc::format!("no core from number {index} on is started: no stack: {e}"));
                 break;
             }
-        }
-        let patience = time::tsc().saturating_add(time::micros(2_000_000));
-        while time::tsc() < patience && !core.alive.load(Ordering::Acquire) {
-            core::hint::spin_loop();
-        }
-        if core.alive.load(Ordering::Acquire) {
-            COUNT.store(index.saturating_add(1), Ordering::Release);
-            let patience = time::tsc().saturating_add(time::micros(5_000_000));
-            let wait = || {
-                core::hint::spin_loop();
-                time::tsc() < patience
-            };
-            let outcome = start.meetings.meet(Side::First, can_adjust, time::ordered_tsc, wait, |_| ());
-            if outcome != Some(Outcome::default()) {
-                all.clocks.push((index, outcome));
-            }
-        } else {
-            // INIT stops the core wherever it is. So it cannot read the next core's parameters.
-            apic::send_init(apic_id);
-            if let Some(place) = CORES.get(index) {
-                place.store(ptr::null_mut(), Ordering::Release);
-            }
-            all.silent.push(apic_id);
-            spare = Some(stacks);
+        };
+        let start: &_ = Box::leak(Box::new(Start { core: Core::create(index, apic_id), stacks, seat: seats.len() }));
+        seats.push(Seat::new(apic_id, stacks.main, ptr::from_ref(start).expose_provenance() as u64));
+        starts.push(start);
+    }
+    NUMBERED.store(seats.len().saturating_add(1), Ordering::Release);
+    let seats = SEATS.call_once(|| seats.into());
+    if seats.is_empty() {
+        return Ok(all);
+    }
+    mem::set_executable(page, true).map_err(|e| alloc::format!("the trampoline page cannot be mapped: {e}"))?;
+    let parameters = Parameters {
+        page: page as u32,
+        cr3,
+        seats: seats.as_ptr().expose_provenance() as u64,
+        count: seats.len() as u64,
+        entry: start_core as *const () as u64,
+    };
+    let (code, offsets) = trampoline::template();
+    let (block, len) = parameters.block(&offsets);
+    // SAFETY: the page was taken from free memory below 1 MiB for this, and it is mapped. No core uses it yet.
+    unsafe {
+        let p: *mut u8 = ptr::with_exposed_provenance_mut(page as usize);
+        ptr::copy_nonoverlapping(code.as_ptr(), p, code.len());
+        ptr::copy_nonoverlapping(block.as_ptr(), p.add(offsets.parameters), len);
+    }
+    let silent = seats.last().filter(|_| options::last_core_is_silent()).map(Seat::apic_id);
+    startup::start(seats, &mut Apic { page: page as u32, silent });
+    for (seat, start) in seats.iter().zip(&starts) {
+        match seat.fate() {
+            Fate::Started => _ = COUNT.fetch_add(1, Ordering::AcqRel),
+            fate => all.absent.push(remove(start.core, fate == Fate::Stuck)),
         }
     }
-    Ok(())
+    // INIT has stopped those that did not come, so nobody executes the page any more.
+    mem::set_executable(page, false).map_err(|e| alloc::format!("the trampoline page: {e}"))?;
+    compare_clocks(&mut all);
+    Ok(all)
+}
+
+/// Takes its place from a core that does not run.
+fn remove(core: &Core, stuck: bool) -> Absent {
+    if let Some(place) = CORES.get(core.index) {
+        place.store(ptr::null_mut(), Ordering::Release);
+    }
+    Absent { index: core.index, apic_id: core.apic_id, stuck }
+}
+
+/// Compares the TSC of each core with this one's, one after the other. The others halt meanwhile. A core that does not come
+/// is stopped.
+fn compare_clocks(all: &mut Started) {
+    const PATIENCE: u64 = 5_000_000;
+    let can_adjust = raw_cpuid::CpuId::new().get_extended_feature_info().is_some_and(|f| f.has_tsc_adjust_msr());
+    for core in self::all().skip(1) {
+        let meetings = Arc::new(Meetings::new());
+        let its = meetings.clone();
+        // Core 0 reports the outcome, and its time limit ends the wait of both.
+        core.give(move |_| _ = its.meet(Side::Second, can_adjust, time::ordered_tsc, spins, time::add_to_tsc));
+        let until = time::tsc().saturating_add(time::micros(PATIENCE));
+        let wait = || spins() && time::tsc() < until;
+        let outcome = meetings.meet(Side::First, can_adjust, time::ordered_tsc, wait, |_| ());
+        let until = time::tsc().saturating_add(time::micros(PATIENCE));
+        while core.is_busy() && time::tsc() < until {
+            core::hint::spin_loop();
+        }
+        if core.is_busy() {
+            apic::send_init(core.apic_id);
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+            all.absent.push(remove(core, true));
+        } else if outcome != Some(Outcome::default()) {
+            all.clocks.push((core.index, outcome));
+        }
+    }
+}
+
+fn spins() -> bool {
+    core::hint::spin_loop();
+    true
+}
+
+/// The local APIC, as starting cores needs it.
+struct Apic {
+    /// The trampoline's page.
+    page: u32,
+    /// The core that gets no start-up IPI: see [`options`].
+    silent: Option<u32>,
+}
+
+impl startup::Machine for Apic {
+    fn init(&mut self, apic_id: u32) {
+        apic::send_init(apic_id);
+    }
+
+    fn startup(&mut self, apic_id: u32) {
+        if self.silent != Some(apic_id) {
+            apic::send_startup(apic_id, self.page);
+        }
+    }
+
+    fn micros(&mut self) -> u64 {
+        time::tsc().checked_div(time::micros(1)).unwrap_or_default()
+    }
 }
 
 extern "C" fn start_core(argument: u64) -> ! {
     // SAFETY: `start_others` leaked this for this core.
-    let Start { core, stacks, meetings, can_adjust } =
-        unsafe { &*ptr::with_exposed_provenance::<Start>(argument as usize) };
+    let Start { core, stacks, seat } = unsafe { &*ptr::with_exposed_provenance::<Start>(argument as usize) };
     // SAFETY: these are the tables that the trampoline loaded already.
     unsafe { mem::load_tables(mem::root()) };
     core.enter(stacks);
-    core.alive.store(true, Ordering::Release);
-    let wait = || {
-        core::hint::spin_loop();
-        true
-    };
-    // Core 0 reports the outcome, and its time limit ends the wait of both.
-    _ = meetings.meet(Side::Second, *can_adjust, time::ordered_tsc, wait, time::add_to_tsc);
-    core.serve()
+    if SEATS.get().and_then(|seats| seats.get(*seat)).is_some_and(Seat::started) {
+        core.serve()
+    }
+    // It came too late, and has no number any more.
+    loop {
+        x86_64::instructions::hlt();
+    }
 }
 
 /// Switches to another stack and calls `then`. Never returns.

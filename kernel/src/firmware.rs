@@ -9,6 +9,7 @@ use boot::acpi::{self, EcamWindow, Fadt, Memory, Register, RemappingUnit, Tables
 use boot::console::Consoles;
 use boot::information::Information;
 use core::{ptr, slice};
+use drivers::ioapic::Masked;
 use drivers::power::{SoftOff, sleep_type_s5};
 use memory::{reader::Reader, tables::FrameSource};
 
@@ -77,8 +78,12 @@ pub fn modules(info: Information<'_>) -> (Vec<Module>, usize) {
 /// What ACPI says about the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Platform {
-    /// APIC IDs of the enabled processors, in the firmware's order.
-    pub apic_ids: Vec<u32>,
+    /// The processors that the firmware lists, by APIC ID.
+    pub cores: acpi::Cores,
+    /// Physical addresses of the I/O APICs.
+    pub io_apics: Vec<u32>,
+    /// What became of them: see [`crate::arch::ioapic`].
+    pub masked: Vec<(u32, Option<Masked>)>,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
     /// Windows of PCI's configuration space.
@@ -117,12 +122,13 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
         }
     };
     if let Some(madt) = tables.find(*b"APIC") {
-        p.apic_ids = acpi::cores(madt);
+        p.cores = acpi::cores(madt);
+        p.io_apics = acpi::io_apics(madt);
     } else {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }
     if let Some(srat) = tables.find(*b"SRAT") {
-        p.nodes = p.apic_ids.iter().filter_map(|&id| Some((id, boot::srat::node_of(srat, id)?))).collect();
+        p.nodes = p.cores.enabled.iter().filter_map(|&id| Some((id, boot::srat::node_of(srat, id)?))).collect();
     }
     if let Some(mcfg) = tables.find(*b"MCFG") {
         p.ecam = acpi::ecam(mcfg);

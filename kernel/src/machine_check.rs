@@ -19,7 +19,7 @@ pub use told::{Kind, Told};
 use self::banks::{CORRECTED, DEFERRED, LEFT, MCG_STATUS, Register, at, poll, read, setup, write};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
-    cores,
+    cores::{self, Core},
     facts::facts,
     panic, report,
 };
@@ -54,7 +54,6 @@ static GUESTS: Once<Vec<(u64, u64, usize)>> = Once::new();
 /// For each guest the physical address of an error that ends it.
 static HIT: [AtomicU64; config::MAX_GUESTS] = [const { AtomicU64::new(NONE) }; config::MAX_GUESTS];
 
-static SLOTS: [Slot; MAX_CORES] = [const { Slot::new() }; MAX_CORES];
 /// Where the cores of a broadcast meet.
 static MEETING: Meeting<MAX_CORES> = Meeting::new();
 /// Where a core is alone that has a local machine check.
@@ -151,7 +150,7 @@ fn handle(place: Place, frame: Option<&Frame>) {
     };
     let core = cores::current_index();
     let global = GlobalStatus::from_bits(read(MCG_STATUS));
-    let Some(slot) = SLOTS.get(core) else { return };
+    let Some(Core { machine_check: slot, .. }) = cores::get(core) else { return };
     slot.collect(setup, place, global);
     let alone = setup.broadcast == Broadcast::Never || setup.local && global.local();
     let (meeting, expected) = if alone { (&ALONE, 1) } else { (&MEETING, cores::count().max(1)) };
@@ -174,7 +173,11 @@ fn handle(place: Place, frame: Option<&Frame>) {
                 let why = format_args!("machine check: {count} of {expected} cores came");
                 panic::report(why, None, frame, None);
             }
-            judge(setup, judging.cores().filter_map(|core| Some(SLOTS.get(core)?.arrival(setup, core))), frame);
+            judge(
+                setup,
+                judging.cores().filter_map(|core| Some(cores::get(core)?.machine_check.arrival(setup, core))),
+                frame,
+            );
         }
         Joined::Judged => {}
         Joined::Abandoned => {
@@ -196,9 +199,9 @@ fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: 
                 ENDED.fetch_add(1, Ordering::Relaxed);
                 if let Some(location) = error.location {
                     if arrival.place == Place::Host
-                        && let Some(slot) = SLOTS.get(arrival.core)
+                        && let Some(core) = cores::get(arrival.core)
                     {
-                        slot.last.store(location.start, Ordering::Relaxed);
+                        core.machine_check.last.store(location.start, Ordering::Relaxed);
                     }
                     if let Some(hit) = HIT.get(guest) {
                         hit.store(location.address, Ordering::Release);
@@ -222,7 +225,7 @@ fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: 
 }
 
 /// What a core has found in its banks. It writes its own one, and the judge reads it after they have met.
-struct Slot {
+pub struct Slot {
     global: AtomicU64,
     /// 0 for the host, otherwise the guest's number plus one.
     place: AtomicU64,
@@ -236,7 +239,8 @@ struct Slot {
 }
 
 impl Slot {
-    const fn new() -> Self {
+    /// Nothing was found.
+    pub const fn new() -> Self {
         Self {
             global: AtomicU64::new(0),
             place: AtomicU64::new(0),

@@ -21,7 +21,7 @@ use crate::{
     heap::For,
     mem, report,
 };
-use alloc::{format, string::String, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, format, string::String, vec::Vec};
 use config::{Config, Plan};
 use memory::{
     frames::OutOfMemory,
@@ -40,7 +40,7 @@ use x86_64::{
 const PATIENCE: u64 = 2_000_000;
 
 /// The maps by core.
-static MAPS: [Once<Map>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
+static MAPS: [Once<Box<Map>>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
 
 /// The map of a core.
 pub struct Map {
@@ -75,13 +75,19 @@ impl FrameSource for NoFrames {
 /// There is no memory for the tables, or a core does not answer; the text says which.
 pub fn start(config: &Config, plan: &Plan, guests: Vec<GuestLayout>) -> Result<(), String> {
     mem::LAYOUT.lock().guests = guests;
-    for core in (0..cores::count()).filter_map(cores::get) {
+    // Of idle cores, which may be hundreds, those with the same size are told together.
+    let mut idle: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    for core in cores::all() {
         let role = role(plan, core.index);
         let map = Map::new(role, core.index).map_err(|e| format!("core {}: {e}", core.index))?;
-        report::decision(describe(config, plan, role, core.index));
+        if role == Role::Idle {
+            idle.entry(kib_all_the_time(role, core.index)).or_default().push(core.index as u32);
+        } else {
+            report::decision(describe(config, plan, role, core.index));
+        }
         let root = map.root;
         if let Some(place) = MAPS.get(core.index) {
-            place.call_once(|| map);
+            place.call_once(|| map.into());
         }
         if core.index == 0 {
             load(root);
@@ -89,6 +95,12 @@ pub fn start(config: &Config, plan: &Plan, guests: Vec<GuestLayout>) -> Result<(
             core.give(move |_| load(root));
             wait(core)?;
         }
+    }
+    for (kib, cores) in idle {
+        report::decision(match &cores[..] {
+            [core] => format!("core {core}, idle, maps {kib} KiB"),
+            cores => format!("cores {}, idle, map {kib} KiB each", findings::ranges(cores)),
+        });
     }
     Ok(())
 }
@@ -116,11 +128,19 @@ fn wait(core: &Core) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the sentence of the report about a core.
+/// Returns the KiB that a core with this role maps all the time.
+fn kib_all_the_time(role: Role, core: CoreIndex) -> u64 {
+    kib(&mem::LAYOUT.lock().base(role)).saturating_add(kib(&mem::pieces_of_stacks(core)))
+}
+
+fn kib(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| piece.bytes).sum::<u64>() >> 10
+}
+
+/// Returns the sentence of the report about a core that is not idle.
 fn describe(config: &Config, plan: &Plan, role: Role, core: CoreIndex) -> String {
+    let base = kib_all_the_time(role, core);
     let layout = mem::LAYOUT.lock();
-    let kib = |pieces: &[Piece]| pieces.iter().map(|piece| piece.bytes).sum::<u64>() >> 10;
-    let base = kib(&layout.base(role)).saturating_add(kib(&mem::pieces_of_stacks(core)));
     let guest = |number: usize| {
         let name = config.guests.get(number).map_or("", |guest| &guest.name);
         format!("{name} {} KiB", kib(&layout.guest(role, number)))
@@ -142,7 +162,7 @@ fn describe(config: &Config, plan: &Plan, role: Role, core: CoreIndex) -> String
 
 /// The map of a core, once [`start`] has made it.
 pub fn of(core: CoreIndex) -> Option<&'static Map> {
-    MAPS.get(core)?.get()
+    MAPS.get(core)?.get().map(|map| &**map)
 }
 
 fn load(root: u64) {

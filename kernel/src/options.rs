@@ -16,6 +16,7 @@
 //! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
 //! - `selftest=stuck-control|stuck-engine|stuck-guest`: a core makes no progress: the control core, the engine's, or that of
 //!   the first guest's first vCPU.
+//! - `selftest=silent-core`: the last core gets no start-up IPI, so it does not start.
 //! - `watchdog=SECONDS`: time without progress until the watchdog says so, 1 to 3600, or 0 for no watchdog. Without it: 5, and
 //!   60 in a virtual machine.
 //! - `quirks=NAMES`: the workarounds for processors that do not follow their manuals: `none`, `all`, or names with commas
@@ -39,6 +40,7 @@ const STUCK_ENGINE: u8 = 6;
 const STUCK_GUEST: u8 = 7;
 const AT_CONFIGURATION: u8 = 8;
 const STUCK_AT_CONFIGURATION: u8 = 9;
+const SILENT_CORE: u8 = 10;
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
@@ -56,6 +58,11 @@ static PANIC_SECONDS: Mutex<Option<u64>> = Mutex::new(None);
 static QUIRKS: Mutex<Option<Quirks>> = Mutex::new(None);
 
 static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
+
+/// Whether the last core is not to start.
+pub fn last_core_is_silent() -> bool {
+    SELF_TEST.load(Ordering::Relaxed) == SILENT_CORE
+}
 
 /// Whether the command line has the word `count`.
 #[cfg(feature = "count")]
@@ -76,6 +83,7 @@ pub fn read(command_line: &str) {
             "selftest=stuck-at-configuration" => SELF_TEST.store(STUCK_AT_CONFIGURATION, Ordering::Relaxed),
             "selftest=panic-at-configuration" => SELF_TEST.store(AT_CONFIGURATION, Ordering::Relaxed),
             word if word.starts_with("panic=") => read_panic(&word["panic=".len()..]),
+            "selftest=silent-core" => SELF_TEST.store(SILENT_CORE, Ordering::Relaxed),
             word if word.starts_with("console=") => check_port(word, &word["console=".len()..]),
             word if word.starts_with("json=") => check_port(word, &word["json=".len()..]),
             word if word.starts_with("watchdog=") => read_watchdog(&word["watchdog=".len()..]),
@@ -88,7 +96,7 @@ pub fn read(command_line: &str) {
                 "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
                  console=PORT, json=PORT, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
                  watchdog=SECONDS, selftest=panic|stack-overflow|null|panic-at-configuration|panic-at-shutdown|\
-                 stuck-at-configuration|stuck-control|stuck-engine|stuck-guest"
+                 stuck-at-configuration|stuck-control|stuck-engine|stuck-guest|silent-core"
             )),
         }
     }

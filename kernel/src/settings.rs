@@ -18,12 +18,11 @@ pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     let facts = facts();
     let names: Vec<&str> = hashes.iter().map(|(name, _)| *name).collect();
     // Bochs reserves a bit of the APIC ID for one thread a core, and does not use it in its APIC IDs.
-    let topology = if virt::is_bochs() {
+    let flat = virt::is_bochs();
+    if flat {
         report::fallback("this is Bochs: each processor is taken for a core, whatever CPUID says of threads");
-        Topology::one_thread_each(cores::count() as u32)
-    } else {
-        cores::topology()
-    };
+    }
+    let topology = cores::topology(flat);
     let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == name) {
         Some(file) => {
             // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
@@ -110,9 +109,9 @@ fn describe(config: &Config, plan: &Plan, topology: &Topology) {
     }
     if !plan.given_up.is_empty() {
         report::decision(format!(
-            "cores {:?} stay idle: each is a thread of a physical core in use, and could read what the other thread \
+            "cores {} stay idle: each is a thread of a physical core in use, and could read what the other thread \
              leaves in it (smt = \"share\" uses them)",
-            plan.given_up
+            findings::ranges(&plan.given_up)
         ));
     }
     if config.smt == Smt::Share && topology.has_siblings() {

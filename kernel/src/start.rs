@@ -3,10 +3,10 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{cpuid, idt, pic, time, timer},
+    arch::{apic, cpuid, idt, ioapic, pic, time, timer},
     boots, console, cores, disks, engines,
     facts::{self, Facts, facts},
-    firmware,
+    firmware::{self, Platform},
     guests::{self, Guests},
     halt::halt,
     heap, machine_check, management, maps, mem, modules,
@@ -17,7 +17,6 @@ use crate::{
 };
 use alloc::{format, vec::Vec};
 use boot::{console::Consoles, information::Information};
-use clock::agree::Outcome;
 use config::Scheduling;
 
 /// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are
@@ -55,6 +54,8 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
     // SAFETY: the boot tables are in use until `enable_paging`.
     let mut platform = unsafe { firmware::platform(info) };
     let devices: Vec<_> = platform.ecam.iter().map(|window| (window.start(), window.end())).collect();
+    // SAFETY: the boot tables are in use.
+    platform.masked = unsafe { ioapic::mask_all(&platform.io_apics) };
     step::begin(Step::Paging);
     screen::check_place(usable.iter().chain(&devices).copied());
     if let Err(e) = mem::enable_paging(&usable, &devices, screen::range()) {
@@ -117,6 +118,7 @@ extern "C" fn on_own_stack() -> ! {
     require_x2apic();
     pic::silence();
     let core = cores::adopt_boot_core(&facts.stacks);
+    require_x2apic_mode();
     step::begin(Step::Clock);
     let Some((rates, doubt)) = timer::calibrate(facts.platform.pm_timer) else {
         report::missing("neither the ACPI PM timer nor the PIT counts, so that the TSC's rate cannot be found");
@@ -139,13 +141,14 @@ extern "C" fn on_own_stack() -> ! {
     }
     machine_check::describe();
     step::begin(Step::Pci);
+    report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
     if !console::has_com2() {
         report::add_all([findings::machine::no_com2()]);
     }
     step::begin(Step::Cores);
-    match cores::start_others(&facts.platform.apic_ids) {
-        Ok(started) => report_cores(&started, facts.platform.apic_ids.len()),
+    match cores::start_others(&facts.platform.cores.enabled) {
+        Ok(started) => report_cores(started),
         Err(e) => report::warning(e),
     }
     step::begin(Step::Virtualization);
@@ -217,33 +220,43 @@ extern "C" fn on_own_stack() -> ! {
     Operator::new(guests, config, trace).run(core)
 }
 
-/// Reports which of the cores that ACPI lists have started, and whether their TSCs agree.
-fn report_cores(cores::Started { silent, clocks }: &cores::Started, listed: usize) {
-    if silent.is_empty() {
-        report::add_all([findings::machine::cores(cores::count(), listed)]);
+/// Reports which of the cores that ACPI lists have started, whether they are alike, and whether their TSCs agree.
+fn report_cores(cores::Started { absent, clocks, trouble }: cores::Started) {
+    let Platform { cores: listed, nodes, .. } = &facts().platform;
+    if let Some(trouble) = trouble {
+        report::warning(trouble);
+    }
+    if absent.is_empty() {
+        report::add_all([findings::cores::started(cores::count(), listed.enabled.len())]);
     } else {
-        report::warning(format!("cores with APIC IDs {silent:?} did not start; {} did", cores::count()));
+        let absent: Vec<_> = absent
+            .into_iter()
+            .map(|cores::Absent { index, apic_id, stuck }| {
+                let node = nodes.iter().find(|(id, _)| *id == apic_id).map(|&(_, node)| node);
+                findings::cores::Absent { number: index as u32, apic_id, node, stuck }
+            })
+            .collect();
+        report::add_all([findings::cores::absent(&absent, cores::count(), &cores::topology(false))]);
     }
-    for (core, outcome) in clocks {
-        match outcome {
-            Some(Outcome { added, left: 0 }) => {
-                report::found(format!(
-                    "core {core}: its TSC was put right by {} ticks, as core 0's",
-                    added.cast_signed()
-                ));
-            }
-            Some(Outcome { left, .. }) => report::warning(format!(
-                "core {core}: its TSC is {left} ticks or more off core 0's, and cannot be put right: time differs between a \
-                 guest's CPU on this core and another one"
-            )),
-            None => report::warning(format!("core {core}: its TSC was not compared with core 0's")),
-        }
-    }
+    report::add_all(findings::cores::offline(listed));
+    let clocks: Vec<_> = clocks.into_iter().map(|(index, outcome)| (index as u32, outcome)).collect();
+    report::add_all(findings::cores::clocks(&clocks));
+    let kinds: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.kind()?))).collect();
+    report::add_all(findings::cores::kinds(&kinds));
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.
 fn require_x2apic() {
     if let Some(missing) = findings::processor::x2apic(cpuid::words) {
+        report::add_all([missing]);
+        report::send_boot(None, facts().memory);
+        end();
+    }
+}
+
+/// The same if the CPU has that mode and the APIC is not in it, although [`cores::adopt_boot_core`] has switched it on.
+fn require_x2apic_mode() {
+    if let Some(missing) = findings::processor::x2apic_mode(apic::base()) {
         report::add_all([missing]);
         report::send_boot(None, facts().memory);
         end();

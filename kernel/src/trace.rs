@@ -36,7 +36,7 @@ use ::trace::{
     saving::{Limits, Progress, Rings, Saving, Sink},
     stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect, collect_captures},
 };
-use alloc::{format, string::String, vec::Vec};
+use alloc::{boxed::Box, format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, GuestDevice, Plan};
 use engine::slots::MAX_SLOTS;
@@ -60,7 +60,7 @@ static FILTERS: Filters<MAX_SLOTS> = Filters::new();
 
 /// What a core has for its trace, in lines of the cache that no other core writes.
 #[repr(align(128))]
-struct OfCore(Once<Owned>);
+struct OfCore(Owned);
 
 struct Owned {
     ring: Ring,
@@ -75,7 +75,7 @@ struct Owned {
 }
 
 /// By core.
-static CORES: [OfCore; MAX_CORES] = [const { OfCore(Once::new()) }; MAX_CORES];
+static CORES: [Once<Box<OfCore>>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
 
 /// Most bytes of a block. Its line on COM2 has to fit in the share of guests' output. It has 126 records.
 pub const BLOCK: usize = 4096;
@@ -136,7 +136,10 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
     let guest = guest_number(guest);
     // The configuration has only powers of two, from 4 KiB.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
-        of.0.call_once(|| Owned { ring, captures: CaptureRing::new(captures), kernel, histograms, guest });
+        of.call_once(|| {
+            let captures = CaptureRing::new(captures);
+            Box::new(OfCore(Owned { ring, captures, kernel, histograms, guest }))
+        });
     }
     Ok(Some(range))
 }
@@ -150,8 +153,11 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
     let captured = captured.next_multiple_of(4096).saturating_mul(config.engines.len().max(1) as u64);
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64);
     let histograms = histograms.saturating_add(size_of::<Published>() as u64).next_multiple_of(4096);
-    // Idle cores have none, and other cores than guests' have fewer histograms, so this is an upper limit.
-    config.trace.memory.saturating_add(histograms).saturating_mul(cores as u64).saturating_add(captured)
+    // Idle cores have none: at most the control core, the engines' and the guests' have them. Other cores than guests' have
+    // fewer histograms, so this is an upper limit.
+    let vcpus = config.guests.iter().map(|guest| u64::from(guest.vcpus)).fold(0, u64::saturating_add);
+    let busy = vcpus.saturating_add(config.engines.len().max(1) as u64).saturating_add(1).min(cores as u64);
+    config.trace.memory.saturating_add(histograms).saturating_mul(busy).saturating_add(captured)
 }
 
 /// A guest as records have it. There are fewer guests than [`NO_GUEST`].
@@ -160,7 +166,7 @@ pub fn guest_number(guest: Option<usize>) -> u8 {
 }
 
 fn owned(core: CoreIndex) -> Option<&'static Owned> {
-    CORES.get(core)?.0.get()
+    Some(&CORES.get(core)?.get()?.0)
 }
 
 /// Returns the ring of a core, if it has one.

@@ -261,6 +261,10 @@ pub struct Setup {
     pub cpus: u32,
     /// Logical processors of a physical core. QEMU only.
     pub threads: u32,
+    /// Packages with the same number of physical cores. QEMU only.
+    pub sockets: u32,
+    /// Logical processors that the firmware lists and does not enable. QEMU only.
+    pub offline: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// What it boots from.
@@ -339,6 +343,8 @@ impl Setup {
             name: name.to_owned(),
             cpus,
             threads: 1,
+            sockets: 1,
+            offline: 0,
             memory_mib,
             medium: Medium::Disc,
             network: None,

@@ -1,4 +1,4 @@
-use super::{Fadt, Memory, NoTables, Register, Spcr, Tables, cores, spcr, sum};
+use super::{Cores, Fadt, Memory, NoTables, Register, Spcr, Tables, cores, io_apics, spcr, sum};
 use crate::uart::Uart;
 
 /// Memory from address 0x1000 on.
@@ -75,13 +75,57 @@ fn enabled_cores_are_listed_once_until_an_entry_makes_no_sense() {
     let local = |id: u8, flags: u8| [0, 8, 0, id, flags, 0, 0, 0].to_vec();
     let x2 = |id: u32| [&[9, 16, 0, 0][..], &id.to_le_bytes(), &1_u32.to_le_bytes(), &[0; 4]].concat();
     let body = [vec![0; 8], local(3, 1), local(4, 0), vec![1, 12], vec![0; 10], x2(300), local(3, 1)].concat();
-    assert_eq!(cores(&table(b"APIC", 4, &body)), [3, 300]);
+    assert_eq!(cores(&table(b"APIC", 4, &body)).enabled, [3, 300]);
     for length in [0, 1, 255] {
         let mut wrong = table(b"APIC", 4, &body);
         wrong[44 + 8 + 1] = length;
-        assert_eq!(cores(&wrong), [3], "an entry of {length} bytes");
+        assert_eq!(cores(&wrong).enabled, [3], "an entry of {length} bytes");
     }
-    assert_eq!(cores(&[]), []);
+    assert_eq!(cores(&[]), Cores::default());
+}
+
+#[test]
+fn cores_may_have_any_id_be_offline_or_be_listed_twice() {
+    let local = |id: u8, flags: u8| [0, 8, 0, id, flags, 0, 0, 0].to_vec();
+    let x2 = |id: u32, flags: u32| [&[9, 16, 0, 0][..], &id.to_le_bytes(), &flags.to_le_bytes(), &[0; 4]].concat();
+    let body = [
+        vec![0; 8],
+        // As firmware fills what it does not need.
+        local(0xff, 0),
+        local(0xff, 1),
+        x2(u32::MAX, 1),
+        x2(0xffff_fffe, 1),
+        x2(0x8000_0000, 1),
+        // An ID of 255 fits in an x2APIC's entry only.
+        x2(255, 1),
+        local(254, 1),
+        // Offline, can be added, and listed as enabled elsewhere.
+        local(7, 0),
+        x2(256, 2),
+        x2(0x8000_0000, 2),
+        // The same core as both.
+        x2(254, 1),
+    ];
+    let found = cores(&table(b"APIC", 4, &body.concat()));
+    assert_eq!(found.enabled, [0xffff_fffe, 0x8000_0000, 255, 254]);
+    assert_eq!((found.offline, found.addable), (vec![7, 256], 1));
+}
+
+#[test]
+fn io_apics_are_listed_once_until_an_entry_makes_no_sense() {
+    let io_apic = |address: u32| [&[1, 12, 0, 0][..], &address.to_le_bytes(), &[0; 4]].concat();
+    let first = [vec![0; 8], io_apic(0xfec0_0000), vec![0, 8, 0, 0, 1, 0, 0, 0], io_apic(0xfec0_1000)].concat();
+    let body = [&first[..], &io_apic(0xfec0_0000), &[1, 6, 0, 0, 0, 0], &[1, 12, 0, 0]].concat();
+    assert_eq!(io_apics(&table(b"APIC", 4, &body)), [0xfec0_0000, 0xfec0_1000], "one twice, one short, one cut off");
+    assert_eq!(io_apics(&[]), []);
+}
+
+#[test]
+fn a_thousand_cores_are_listed() {
+    let entry = |id: u32| [&[9, 16, 0, 0][..], &(id << 2 | 1 << 31).to_le_bytes(), &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let body: Vec<u8> = [0; 8].into_iter().chain((0..1024).rev().flat_map(entry)).collect();
+    let found = cores(&table(b"APIC", 4, &body)).enabled;
+    assert!(found.iter().copied().eq((0..1024).rev().map(|id| id << 2 | 1 << 31)), "in the order of the table");
 }
 
 #[test]

@@ -35,7 +35,7 @@ impl Plan {
 ///
 /// Cores that the file names come first. An engine without a named core gets a separate core if that leaves enough
 /// cores for every guest. Otherwise it shares the control core. Then the guests in their order take the lowest free
-/// cores.
+/// cores. A core that has not started is nobody's; its sibling is used as if it had none.
 ///
 /// Threads of one physical core run the same guest, or the hypervisor, or nothing: guests without named cores take whole
 /// physical cores, and an engine that would share the control core takes a sibling of that. With [`Smt::Share`] every
@@ -46,16 +46,21 @@ pub fn plan(config: &mut Config, topology: &Topology) -> (Plan, Vec<Mistake>) {
     let topology = match config.smt {
         Smt::Separate => topology,
         Smt::Share => {
-            flat = Topology::one_thread_each(cores);
+            let absent: Vec<u32> = (0..cores).filter(|&core| !topology.runs(core)).collect();
+            flat = Topology::one_thread_each(cores).without(&absent);
             &flat
         }
     };
     let mut mistakes = Vec::new();
     let mut engines: Vec<Option<u32>> = Vec::new();
     for engine in &config.engines {
-        let core = engine.core.filter(|core| *core < cores);
-        if core != engine.core {
-            let message = format!("no such core for the engine: {}; sidecore chooses one", range(cores));
+        let core = engine.core.filter(|core| topology.runs(*core));
+        if let Some(wrong) = engine.core.filter(|_| core.is_none()) {
+            let message = if wrong < cores {
+                format!("core {wrong} has not started, so the engine cannot have it; sidecore chooses one")
+            } else {
+                format!("no such core for the engine: {}; sidecore chooses one", range(cores))
+            };
             mistakes.push(Mistake::new(&config.file, &engine.place, message));
         }
         engines.push(core);
@@ -65,8 +70,13 @@ pub fn plan(config: &mut Config, topology: &Topology) -> (Plan, Vec<Mistake>) {
     }
 
     mistakes.extend(leave_out(config, |guest| {
-        let core = guest.cores.iter().flatten().find(|core| **core >= cores)?;
-        Some((guest.places.cores.clone(), format!("no core {core}: {}", range(cores))))
+        let core = guest.cores.iter().flatten().find(|core| !topology.runs(**core))?;
+        let message = if *core < cores {
+            format!("core {core} has not started; name another one")
+        } else {
+            format!("no core {core}: {}", range(cores))
+        };
+        Some((guest.places.cores.clone(), message))
     }));
 
     let mut plan = Plan::default();
@@ -309,6 +319,34 @@ mod tests {
         let (plan, mistakes) = with_threads("smt = 'share'", &["", ""], 4);
         assert_eq!(mistakes, []);
         assert_eq!((plan.engines, plan.guests, plan.given_up), (vec![1], vec![vec![2], vec![3]], vec![]));
+    }
+
+    #[test]
+    fn cores_that_have_not_started_are_nobodys() {
+        let text = text("[[engine]]\ncore = 3", &["cores = [5]", "vcpus = 2", ""]);
+        let mut parsed = parse("f", text);
+        let topology = Topology::new(&(0..10).collect::<Vec<_>>(), 1).without(&[3, 5, 6]);
+        let (plan, mistakes) = plan(&mut parsed.config, &topology);
+        let said: Vec<&str> = mistakes.iter().map(|mistake| mistake.message.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "core 3 has not started, so the engine cannot have it; sidecore chooses one",
+                "core 5 has not started; name another one",
+            ]
+        );
+        // Core 2 has lost its sibling 3, and core 7 its sibling 6.
+        assert_eq!((plan.engines, plan.guests), (vec![2], vec![vec![4, 7], vec![8]]));
+        assert_eq!((plan.given_up, plan.spare), (vec![1, 9], vec![]));
+    }
+
+    #[test]
+    fn a_thousand_cores_are_divided() {
+        let guests = vec!["vcpus = 8"; 30];
+        let (plan, mistakes) = with_threads("", &guests, 1024);
+        assert_eq!(mistakes, []);
+        assert_eq!((plan.engines, plan.guests.len()), (vec![2], 30));
+        assert_eq!((plan.guests[29].last(), plan.spare.len()), (Some(&243), 1024 - 244));
     }
 
     proptest! {

@@ -4,13 +4,15 @@
 //! Follows SDM vol. 3A 9.9 (topology) and vol. 2A "CPUID" (leaves 1, 4, 0xB, 0x1F), and APM vol. 3 appendix E
 //! (0x8000_001E).
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 /// Which cores are threads of one physical core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// For each core, in the order of their numbers, what it has in common with its siblings only.
     physical: Vec<u32>,
+    /// Those of them that do not run, in ascending order. They keep their numbers.
+    absent: Vec<u32>,
 }
 
 impl Topology {
@@ -18,22 +20,49 @@ impl Topology {
     /// physical core ([`thread_bits`]).
     #[must_use]
     pub fn new(apic_ids: &[u32], thread_bits: u32) -> Self {
-        Self { physical: apic_ids.iter().map(|id| id.checked_shr(thread_bits).unwrap_or(0)).collect() }
+        let physical = apic_ids.iter().map(|id| id.checked_shr(thread_bits).unwrap_or(0)).collect();
+        Self { physical, absent: Vec::new() }
     }
 
     /// A machine of this many cores with one thread each.
     #[must_use]
     pub fn one_thread_each(cores: u32) -> Self {
-        Self { physical: (0..cores).collect() }
+        Self { physical: (0..cores).collect(), absent: Vec::new() }
     }
 
-    /// The number of cores. They are numbered from 0.
+    /// The same machine without the cores of these numbers: they have not started. The others keep their numbers.
+    #[must_use]
+    pub fn without(mut self, absent: &[u32]) -> Self {
+        self.absent.extend(absent);
+        self.absent.sort_unstable();
+        self.absent.dedup();
+        self
+    }
+
+    /// Whether there is a core of this number, and it runs.
+    #[must_use]
+    pub fn runs(&self, core: u32) -> bool {
+        core < self.cores() && self.absent.binary_search(&core).is_err()
+    }
+
+    /// The cores that run and are threads of the same physical core as `core`, which need not run.
+    #[must_use]
+    pub fn beside(&self, core: u32) -> Vec<u32> {
+        let Some(physical) = self.physical.get(core as usize) else { return Vec::new() };
+        let numbered = (0_u32..).zip(&self.physical);
+        numbered
+            .filter(|&(other, of)| other != core && of == physical && self.runs(other))
+            .map(|(other, _)| other)
+            .collect()
+    }
+
+    /// The number of cores, with those that do not run. They are numbered from 0.
     #[must_use]
     pub fn cores(&self) -> u32 {
         u32::try_from(self.physical.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether two cores are threads of one physical core.
+    /// Whether two cores run and are threads of one physical core.
     #[must_use]
     pub fn siblings(&self, one: u32, other: u32) -> bool {
         one != other && self.of(one).is_some() && self.of(one) == self.of(other)
@@ -45,21 +74,23 @@ impl Topology {
         self.groups().iter().any(|group| group.len() > 1)
     }
 
-    /// The cores of each physical core, in the order of their first threads.
+    /// The cores that run of each physical core, in the order of their first threads.
     #[must_use]
     pub fn groups(&self) -> Vec<Vec<u32>> {
-        let mut groups: Vec<(u32, Vec<u32>)> = Vec::new();
-        for (core, physical) in (0_u32..).zip(&self.physical) {
-            match groups.iter_mut().find(|(known, _)| known == physical) {
-                Some((_, group)) => group.push(core),
-                None => groups.push((*physical, [core].into())),
+        let mut groups: Vec<Vec<u32>> = Vec::new();
+        let mut known: BTreeMap<u32, usize> = BTreeMap::new();
+        for (core, physical) in (0_u32..).zip(&self.physical).filter(|&(core, _)| self.runs(core)) {
+            let place = *known.entry(*physical).or_insert(groups.len());
+            match groups.get_mut(place) {
+                Some(group) => group.push(core),
+                None => groups.push([core].into()),
             }
         }
-        groups.into_iter().map(|(_, group)| group).collect()
+        groups
     }
 
     fn of(&self, core: u32) -> Option<u32> {
-        self.physical.get(core as usize).copied()
+        self.physical.get(core as usize).copied().filter(|_| self.runs(core))
     }
 }
 

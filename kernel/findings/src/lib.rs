@@ -4,7 +4,8 @@
 //! ```text
 //!  CPUID, MSRs ──▶ processor::{x2apic, clock, machine_checks, speculation} ─┐
 //!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
-//!  memory, cores, PCI, NICs ──▶ machine::{memory, cores, pci, ...} ─────────┤
+//!  memory, PCI, NICs ──▶ machine::{memory, pci, ...} ───────────────────────┤
+//!  cores ──▶ cores::{started, absent, clocks, ...} ─────────────────────────┤
 //!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
@@ -18,11 +19,13 @@
 extern crate alloc;
 
 pub mod consoles;
+pub mod cores;
 pub mod machine;
 pub mod processor;
 pub mod remapping;
 mod virtualization;
 
+pub use cores::ranges;
 pub use virtualization::Virtualization;
 
 use alloc::string::String;

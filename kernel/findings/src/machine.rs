@@ -3,26 +3,14 @@
 use alloc::{format, string::String, vec::Vec};
 use boot::acpi::EcamWindow;
 use control::ReportEntry;
+use drivers::ioapic::Masked;
 
 use crate::{fallback, found, warning};
-
-/// Most cores that are used.
-pub const MAX_CORES: usize = 64;
 
 /// Usable memory of so many bytes.
 #[must_use]
 pub fn memory(bytes: u64) -> ReportEntry {
     found(format!("{} MiB of memory", bytes >> 20))
-}
-
-/// All `count` cores started that were asked. `listed` are enabled in ACPI's MADT.
-#[must_use]
-pub fn cores(count: usize, listed: usize) -> ReportEntry {
-    if listed > MAX_CORES {
-        warning(format!("{count} cores are used, all that this hypervisor can; the machine has {listed}"))
-    } else {
-        found(format!("{count} cores, all started"))
-    }
 }
 
 /// The ways to PCI's configuration space: the windows of ACPI's MCFG.
@@ -48,6 +36,33 @@ pub fn pci_devices(count: usize) -> ReportEntry {
     found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"))
 }
 
+/// What became of the I/O APICs: for each its address, and what was masked (`None`: none answers there).
+#[must_use]
+pub fn io_apics(all: &[(u32, Option<Masked>)]) -> Vec<ReportEntry> {
+    let there = || all.iter().filter_map(|(_, masked)| *masked);
+    let sum = |of: fn(Masked) -> u32| there().map(of).fold(0, u32::saturating_add);
+    let mut said = Vec::new();
+    if there().next().is_some() {
+        let smi = match sum(|masked| masked.smi) {
+            0 => String::new(),
+            count => format!("; {count} send SMIs and are the firmware's"),
+        };
+        said.push(found(format!(
+            "I/O APICs: {} with {} entries, all masked; the firmware had left {} open{smi}",
+            there().count(),
+            sum(|masked| masked.entries),
+            sum(|masked| masked.were_open)
+        )));
+    }
+    if sum(|masked| masked.refused) != 0 {
+        said.push(warning(format!("{} entries of I/O APICs cannot be masked", sum(|masked| masked.refused))));
+    }
+    for (at, _) in all.iter().filter(|(_, masked)| masked.is_none()) {
+        said.push(warning(format!("no I/O APIC answers at {at:#x}, where ACPI's MADT has one")));
+    }
+    said
+}
+
 /// There is no second UART at the usual ports.
 #[must_use]
 pub fn no_com2() -> ReportEntry {
@@ -63,14 +78,18 @@ pub fn nic(vendor: u16, device: u16) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::ReportKind;
 
     #[test]
-    fn more_cores_than_can_be_used_are_a_warning() {
-        assert_eq!(cores(4, 4), found("4 cores, all started"));
-        let entry = cores(64, 72);
-        assert_eq!(entry.kind, ReportKind::Warning);
-        assert!(entry.text.contains("64 cores are used") && entry.text.ends_with("the machine has 72"));
+    fn io_apics_are_told_together_and_what_is_wrong_with_one_apart() {
+        let masked = |were_open, smi, refused| Some(Masked { entries: 24, were_open, smi, refused });
+        let said = io_apics(&[(0xfec0_0000, masked(2, 0, 0)), (0xfec0_1000, masked(1, 1, 0))]);
+        let whole = "I/O APICs: 2 with 48 entries, all masked; the firmware had left 3 open; 1 send SMIs and are the firmware's";
+        assert_eq!(said, [found(whole)]);
+        let said = io_apics(&[(0xfec0_0000, masked(0, 0, 1)), (0xfec0_1000, None)]);
+        assert_eq!(said[0], found("I/O APICs: 1 with 24 entries, all masked; the firmware had left 0 open"));
+        assert_eq!(said[1], warning("1 entries of I/O APICs cannot be masked"));
+        assert_eq!(said[2], warning("no I/O APIC answers at 0xfec01000, where ACPI's MADT has one"));
+        assert_eq!(io_apics(&[]), []);
     }
 
     #[test]

@@ -137,7 +137,7 @@ mod tests {
             let rsdp = complete([&rsdp[..], &36_u32.to_le_bytes(), &xsdt_at.to_le_bytes(), &[0; 4]].concat(), 32);
             let memory = High { start, bytes: [madt, xsdt].concat(), reader: Reader::new(boot_tables(), Leaked) };
             let tables = Acpi::new(&rsdp, &memory).unwrap();
-            assert_eq!(cores(tables.find(*b"APIC").unwrap()), (0..300).collect::<Vec<_>>());
+            assert_eq!(cores(tables.find(*b"APIC").unwrap()).enabled, (0..300).collect::<Vec<_>>());
         }
     }
 }

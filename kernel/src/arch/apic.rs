@@ -6,6 +6,7 @@ use super::{host_vectors, idle, time};
 use x86_64::registers::model_specific::Msr;
 
 const APIC_BASE: u32 = 0x1b;
+const ID: u32 = 0x802;
 const TPR: u32 = 0x808;
 const EOI: u32 = 0x80b;
 const ISR: u32 = 0x810;
@@ -51,6 +52,16 @@ pub fn enable() {
     // LINT0 is the line from the 8259 interrupt controllers. Firmware leaves it unmasked.
     write(LVT_LINT0, LVT_MASKED);
     write(DIVIDE, 0b1011);
+}
+
+/// Returns IA32_APIC_BASE.
+pub fn base() -> u64 {
+    read(APIC_BASE)
+}
+
+/// Returns this core's APIC ID, with all of its 32 bits. Its APIC is in x2APIC mode.
+pub fn id() -> u32 {
+    read(ID) as u32
 }
 
 /// Ends the interrupt in service.

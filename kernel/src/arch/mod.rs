@@ -8,6 +8,7 @@ pub mod gdt;
 pub mod host_vectors;
 pub mod idle;
 pub mod idt;
+pub mod ioapic;
 pub mod pic;
 pub mod random;
 pub mod rtc;
@@ -18,4 +19,4 @@ pub mod vector;
 /// Index of a core in the hypervisor's numbering: the boot core is 0, the others follow in the firmware's order.
 pub type CoreIndex = usize;
 
-pub use findings::machine::MAX_CORES;
+pub use findings::cores::MAX_CORES;

@@ -21,7 +21,7 @@ pub struct Watcher {
 impl Watcher {
     /// Nobody was looked at yet.
     pub fn new() -> Self {
-        let cores = (0..cores::count()).map(|_| Watched::default()).collect();
+        let cores = (0..cores::numbered()).map(|_| Watched::default()).collect();
         Self { pace: Pace::new(time::micros(PERIOD)), cores }
     }
 

@@ -145,7 +145,8 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
         Some(Feature::LongMode) => format!("{cpu},lm=off"),
     };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
-    let processors = format!("{},sockets=1,threads={}", setup.cpus, setup.threads);
+    let most = setup.cpus + setup.offline;
+    let processors = format!("{},maxcpus={most},sockets={},threads={}", setup.cpus, setup.sockets, setup.threads);
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
     command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
     if setup.after_reset.is_some() {

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use boot::acpi::{Fadt, Memory, Register, Spcr, Tables, cores, ecam, spcr};
+use boot::acpi::{Fadt, Memory, Register, Spcr, Tables, cores, ecam, io_apics, spcr};
 use boot::console::{Source, Uart, choose};
 use boot::information::{Framebuffer, FramebufferContent, Information, Module};
 use boot::srat::node_of;
@@ -83,7 +83,8 @@ fn madt(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
                 continue;
             }
         };
-        if enabled && !machine.cores.contains(&id) {
+        // By 255 all cores are meant.
+        if enabled && id != 255 && !machine.cores.contains(&id) {
             machine.cores.push(id);
         }
     }
@@ -257,7 +258,11 @@ fn read_tables(input: &mut Input<'_>) {
     assert!(damaged || found.iter().all(Option::is_some), "a table is missing");
     let has_console = found[4].is_some();
     let [madt, srat, mcfg, fadt, console] = found.map(Option::unwrap_or_default);
-    let ids = cores(madt);
+    let listed = cores(madt);
+    assert!(listed.addable <= listed.offline.len() && listed.offline.iter().all(|id| !listed.enabled.contains(id)));
+    let ids = listed.enabled;
+    let others = io_apics(madt);
+    assert!((1..others.len()).all(|n| !others[..n].contains(&others[n])), "an I/O APIC is there once");
     assert!((1..ids.len()).all(|n| !ids[..n].contains(&ids[n])), "a core is there once");
     let nodes: Vec<_> = ids.iter().filter_map(|&id| Some((id, node_of(srat, id)?))).collect();
     let windows = ecam(mcfg);

@@ -121,6 +121,26 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             .taking_turns(),
             smt,
         ),
+        alone(
+            Scenario::new(
+                "many-cores",
+                "40 cores, all started together, and told as ranges; with --full 288 without a guest",
+                QEMU,
+            )
+            .taking_turns(),
+            many_cores,
+        ),
+        alone(
+            Scenario::new(
+                "absent-core",
+                "APIC IDs with holes, cores that are offline, and one that does not start: its sibling has a guest, the \
+                 others keep their numbers, a guest that names it stays out",
+                QEMU,
+            )
+            .taking_turns(),
+            absent_core,
+        ),
+        alone(Scenario::new("no-x2apic", "a processor without x2APIC mode: a clear sentence", QEMU), no_x2apic),
     ]
 }
 
@@ -274,12 +294,89 @@ fn smt(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     figures.exactly("engine on a core of its own", decided("engine on core [2]"), 1)?;
     figures.exactly("a guest on the core that it names", decided("guest a: 96 MiB, vCPUs on cores [6]"), 1)?;
     figures.exactly("a guest on both threads of a core", decided("guest b: 96 MiB, vCPUs on cores [4, 5]"), 1)?;
-    figures.exactly("cores that stay idle", decided("cores [1, 3, 7] stay idle"), 1)?;
+    figures.exactly("cores that stay idle", decided("cores 1, 3, 7 stay idle"), 1)?;
     let refused = |event: &&Event| matches!(event, Event::ConfigError { message, .. } if message.contains("same physical core as core 6"));
     let refused = session.unread().iter().filter(refused).count();
     figures.exactly("errors for a thread of another guest's core", refused, 1)?;
     figures.exactly("guests that run", session.running()?, 2)?;
     session.shut_down().map(drop)
+}
+
+/// How many sentences of the report have these words.
+fn sentences(session: &mut Session, words: &str) -> Result<usize> {
+    session.ask(Command::Report, seconds(20))?;
+    Ok(reports(session).iter().filter(|(_, text)| text.contains(words)).count())
+}
+
+fn many_cores(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("many-cores", &[Guest::new(1).then("wait")]);
+    setup.cpus = 40;
+    let mut session = context.boot(&setup)?;
+    let machine = session.booted(seconds(120))?;
+    context.figures.exactly("cores", machine.cores, 40)?;
+    session.result("a", "up", seconds(240))?;
+    context.figures.exactly("sentences that all have started", sentences(&mut session, "40 cores, all started")?, 1)?;
+    let idle = "cores 3 to 39, idle, map ";
+    context.figures.exactly("sentences on the 37 idle cores", sentences(&mut session, idle)?, 1)?;
+    session.shut_down()?;
+    if !context.full {
+        return Ok(());
+    }
+    // 33 of them have APIC IDs above 254. The emulator's own processors are few, so it takes a minute or two.
+    let mut setup = server("many-cores-288", &[]);
+    (setup.cpus, setup.memory_mib) = (288, 1024);
+    let mut session = context.boot(&setup)?;
+    let machine = session.booted(seconds(300))?;
+    context.figures.exactly("cores of 288", machine.cores, 288)?;
+    let idle = "cores 2 to 287, idle, map ";
+    session.ask(Command::Report, seconds(300))?;
+    let told = reports(&mut session).iter().filter(|(_, text)| text.starts_with(idle)).count();
+    context.figures.exactly("sentences on the 286 idle cores", told, 1)?;
+    session.shut_down().map(drop)
+}
+
+fn absent_core(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    // Three packages of three cores with two threads: IDs 0 to 5, 8 to 13, 16 to 21. A fourth package is offline.
+    let guests =
+        [Guest::new(1).then("wait").core(16), Guest::new(2).vcpus(2).then("wait"), Guest::new(3).then("wait").core(17)];
+    let mut setup = server("absent-core", &guests);
+    (setup.cpus, setup.threads, setup.sockets, setup.offline) = (18, 2, 4, 6);
+    setup.options = "emulator selftest=silent-core";
+    let mut session = context.boot(&setup)?;
+    let machine = session.booted(seconds(120))?;
+    context.figures.exactly("cores that run", machine.cores, 17)?;
+    session.result("a", "up", seconds(240))?;
+    session.result("b", "up", seconds(240))?;
+    let absent = "17 cores run, 1 did not start: 17 do not answer a start-up IPI; APIC IDs 21; their siblings 16 run";
+    let offline = "6 more cores that are not enabled";
+    for (what, words) in [
+        ("sentences on the core that did not start", absent),
+        ("sentences on those that are offline", offline),
+        ("the sibling has a guest", "guest a: 96 MiB, vCPUs on cores [16]"),
+        ("a guest on both threads of a core", "guest b: 96 MiB, vCPUs on cores [4, 5]"),
+        ("cores that stay idle", "cores 1, 3 stay idle"),
+    ] {
+        context.figures.exactly(what, sentences(&mut session, words)?, 1)?;
+    }
+    let refused = |event: &&Event| matches!(event, Event::ConfigError { message, .. } if message.contains("core 17 has not started"));
+    let refused = session.unread().iter().filter(refused).count();
+    context.figures.exactly("errors for a guest that names it", refused, 1)?;
+    context.figures.exactly("guests that run", session.running()?, 2)?;
+    session.shut_down().map(drop)
+}
+
+fn no_x2apic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("no-x2apic", &[]);
+    setup.lacks = Some(Feature::X2apic);
+    let mut session = context.boot(&setup)?;
+    let sentence = session.wait("the sentence on what is missing", seconds(60), |event| match event {
+        Event::Report(entry) if entry.kind == ReportKind::RequiredMissing => Some(entry.text.to_string()),
+        _ => None,
+    })?;
+    context.figures.exactly("sentences that name it", usize::from(sentence.contains("no x2APIC")), 1)?;
+    session.wait("the event \"end\"", seconds(30), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    session.wait_end(seconds(30))?;
+    context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
 }
 
 fn reports(session: &mut Session) -> Vec<(ReportKind, String)> {

@@ -131,10 +131,8 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
     said.readable("whether there is a COM2", linux.has_uart(COM2), |has| {
         if has { Vec::new() } else { vec![machine::no_com2()] }
     });
-    let madt = linux.acpi("APIC").map(|table| table.map_or(1, |table| boot::acpi::cores(&table).len()));
-    said.readable("how many cores there are", madt, |listed| {
-        vec![machine::cores(listed.min(machine::MAX_CORES), listed)]
-    });
+    let madt = linux.acpi("APIC").map(|table| table.map(|table| boot::acpi::cores(&table)).unwrap_or_default());
+    said.readable("how many cores there are", madt, |listed| findings::cores::listed(&listed));
     said.with_msrs("virtualization", linux, |msr| match Virtualization::find(&cpuid, msr) {
         Ok(found) if found.is_sufficient() => [found.describe(), vec![found.completion()]].concat(),
         Ok(found) => found.describe(),

@@ -123,3 +123,23 @@ fn siblings_by_apic_ids() {
     assert!(!Topology::new(&[0, 2, 4], 1).has_siblings());
     assert_eq!(Topology::one_thread_each(3), Topology::new(&[0, 1, 2], 0));
 }
+
+#[test]
+fn a_core_that_does_not_run_is_in_no_group_and_the_others_keep_their_numbers() {
+    // Two threads a core, in IDs with holes: three cores in each of three packages.
+    let ids: Vec<u32> = (0..3).flat_map(|package| (0..6).map(move |thread| package << 3 | thread)).collect();
+    let whole = Topology::new(&ids, 1);
+    assert_eq!(whole.groups().len(), 9);
+    let topology = whole.without(&[5, 8, 9, 5]);
+    assert_eq!((topology.cores(), topology.groups().len()), (18, 8));
+    assert_eq!(topology.groups()[2], [4], "its sibling has the physical core for itself");
+    assert!(topology.runs(4) && !topology.runs(5) && !topology.runs(18));
+    assert!(!topology.siblings(4, 5), "one of them does not run");
+    assert_eq!((topology.beside(5), topology.beside(8), topology.beside(18)), (vec![4], vec![], vec![]));
+}
+
+#[test]
+fn ids_with_the_top_bits_set_are_told_apart() {
+    let topology = Topology::new(&[0x8000_0000, 0x8000_0001, 0xffff_fffe, 0x1_0000, 1], 1);
+    assert_eq!(topology.groups(), [vec![0, 1], vec![2], vec![3], vec![4]]);
+}
