@@ -9,7 +9,9 @@ use memory::GuestMemory;
 use virtio::shared::Shared;
 
 use crate::posted::HandOver;
-use crate::vcpu::{Event, Exit, Gprs, Intercepts, Segment, SegmentAttributes, SegmentName, StartState, Vcpu};
+use crate::vcpu::{
+    Event, Exit, Gprs, Intercepts, Interrupted, Segment, SegmentAttributes, SegmentName, StartState, Vcpu,
+};
 
 /// Makes a virtio device of any kind, before a driver has touched it.
 pub fn device() -> &'static Shared {
@@ -229,6 +231,14 @@ impl Vcpu for FakeVcpu {
 
     fn event_waiting(&self) -> bool {
         self.event.is_some()
+    }
+
+    fn waiting(&self) -> Option<Interrupted> {
+        self.event.map(|event| match event {
+            Event::Interrupt(vector) => Interrupted::External(vector),
+            Event::Nmi => Interrupted::Nmi,
+            Event::Exception(vector, _) => Interrupted::Exception(vector),
+        })
     }
 
     fn inject(&mut self, event: Event) {

@@ -102,6 +102,8 @@ pub trait Vcpu {
     fn interruptible(&self) -> bool;
     /// Whether an event waits for the next entry. It was injected, or the exit interrupted its delivery.
     fn event_waiting(&self) -> bool;
+    /// The event that waits for the next entry, as in [`Vcpu::event_waiting`].
+    fn waiting(&self) -> Option<Interrupted>;
     /// Whether an NMI can be injected now: no event waits, and no NMI is in service that blocks it.
     fn nmi_possible(&self) -> bool {
         !self.event_waiting()

@@ -613,7 +613,7 @@ fn end(stop: Stop) -> End {
     let (reason, detail) = match stop {
         Stop::PowerOff => (StopReason::PowerOff, None),
         Stop::Reset => (StopReason::Reset, None),
-        Stop::TripleFault => (StopReason::TripleFault, None),
+        Stop::TripleFault(place) => (StopReason::TripleFault, Some(sentence(place))),
         Stop::Killed => (StopReason::Killed, None),
         Stop::MemoryError(place) => (StopReason::MemoryError, Some(sentence(place))),
         Stop::Failed(why) => (StopReason::Failed, Some(sentence(why))),

@@ -15,7 +15,7 @@ use crate::vmcb::{SavedSegment, Vmcb};
 use crate::{core_state, event, world};
 use core::sync::atomic::AtomicBool;
 use machine::control_registers::MCE;
-use machine::vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu};
+use machine::vcpu::{Event, Exit, Gprs, Intercepts, Interrupted, Interrupts, Segment, SegmentName, StartState, Vcpu};
 use speculation::{Physical, Switch};
 
 const RFLAGS_TF: u64 = 1 << 8;
@@ -415,6 +415,10 @@ impl Vcpu for SvmVcpu {
 
     fn event_waiting(&self) -> bool {
         self.vmcb().control.event_injection.valid()
+    }
+
+    fn waiting(&self) -> Option<Interrupted> {
+        event::interrupted(self.vmcb().control.event_injection)
     }
 
     fn inject(&mut self, event: Event) {

@@ -25,7 +25,7 @@ use machine::{
     posted::HandOver,
     quirk::Quirks,
     split_lock::is_alignment_check,
-    vcpu::{Event, Exit, Gprs, Intercepts, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
+    vcpu::{Event, Exit, Gprs, Intercepts, Interrupted, Interrupts, Segment, SegmentName, StartState, Vcpu as Trait},
 };
 use speculation::{Physical, Switch};
 use x86_64::registers::model_specific::Msr;
@@ -685,6 +685,10 @@ impl Trait for Vcpu {
 
     fn event_waiting(&self) -> bool {
         self.pending.is_some()
+    }
+
+    fn waiting(&self) -> Option<Interrupted> {
+        self.pending.as_ref().map(Injection::described)
     }
 
     fn inject(&mut self, event: Event) {

@@ -77,8 +77,18 @@ fn triple_fault(context: &mut Context<'_>, session: &mut Session) -> Result<()> 
     session.tell("b", "beat:100000")?;
     session.result("b", "beat", seconds(120))?;
     session.tell("a", "triple-fault")?;
-    let reason = session.state("a", GuestState::Stopped, seconds(60))?;
+    let (reason, detail) = session.wait("guest a to stop", seconds(60), |event| match event {
+        Event::Guest { guest, state: GuestState::Stopped, reason, detail } if guest == "a" => {
+            Some((*reason, detail.clone().unwrap_or_default()))
+        }
+        _ => None,
+    })?;
     ensure!(reason == Some(StopReason::TripleFault), "guest a stopped for {reason:?}");
+    // Linux loads an empty IDT and raises an exception.
+    ensure!(
+        detail.starts_with("at RIP 0xffffffff") && detail.ends_with("IDT 0x0 limit 0x0"),
+        "guest a stopped {detail:?}"
+    );
     session.result("a", "obey", seconds(120))?;
     context.figures.at_least("starts of the guest that faults", starts(&session.counters()?, "a"), 2)?;
     // Beats that were reported already belong to the time before the restart. At least 50 more pings must be sent after it.

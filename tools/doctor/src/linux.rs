@@ -24,6 +24,17 @@ pub enum Firmware {
     },
 }
 
+/// Whether virtual machines of this Linux's KVM can have guests of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nesting {
+    /// Neither `kvm_amd` nor `kvm_intel` is loaded.
+    NotLoaded,
+    /// This module is loaded without `nested=1`.
+    Off(&'static str),
+    /// This module is loaded and nests. The error: `/dev/kvm` cannot be opened.
+    On(&'static str, Result<(), Unreadable>),
+}
+
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
@@ -187,6 +198,26 @@ impl Linux {
         }
     }
 
+    /// Whether KVM nests here.
+    ///
+    /// # Errors
+    /// A module's parameter cannot be read.
+    pub fn nesting(&self) -> Result<Nesting, Unreadable> {
+        const KVM: &str = "dev/kvm";
+        for module in ["kvm_amd", "kvm_intel"] {
+            let path = format!("sys/module/{module}/parameters/nested");
+            if !self.path(&path).exists() {
+                continue;
+            }
+            if !matches!(self.text(&path)?.as_str(), "Y" | "1") {
+                return Ok(Nesting::Off(module));
+            }
+            let opened = File::options().read(true).write(true).open(self.path(KVM));
+            return Ok(Nesting::On(module, opened.map(drop).map_err(|e| self.explain(KVM, &e))));
+        }
+        Ok(Nesting::NotLoaded)
+    }
+
     /// The line of the kernel's log that says that Linux has loaded microcode. `None`: no line says so.
     ///
     /// # Errors
@@ -323,6 +354,19 @@ mod tests {
         let (_folder, linux) = root(&[("sys/firmware/efi/systab", b"")]);
         assert_eq!(linux.firmware(), Ok(Firmware::Uefi { secure_boot: None }));
         assert_eq!(of(&[]), Ok(Firmware::Bios));
+    }
+
+    #[test]
+    fn kvm_nests_if_its_module_says_so_and_its_device_opens() {
+        let of = |files: &[(&str, &[u8])]| {
+            let (_folder, linux) = root(files);
+            linux.nesting()
+        };
+        assert_eq!(of(&[]), Ok(Nesting::NotLoaded));
+        assert_eq!(of(&[("sys/module/kvm_amd/parameters/nested", b"0\n")]), Ok(Nesting::Off("kvm_amd")));
+        let nests: (&str, &[u8]) = ("sys/module/kvm_intel/parameters/nested", b"Y\n");
+        assert_eq!(of(&[nests, ("dev/kvm", b"")]), Ok(Nesting::On("kvm_intel", Ok(()))));
+        assert!(matches!(of(&[nests]), Ok(Nesting::On("kvm_intel", Err(why))) if why.0.contains("/dev/kvm")));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use mca::Setup;
 use serde_json::{Value, json};
 use speculation::{Plan, Processor};
 
-use crate::linux::{Firmware, Linux, Unreadable};
+use crate::linux::{Firmware, Linux, Nesting, Unreadable};
 
 /// Class codes: network controllers, and NVMe controllers with their programming interface.
 const NETWORK: u32 = 0x02;
@@ -224,6 +224,13 @@ impl Said {
             ),
             Err(Unreadable(why)) => self.unknown("whether Linux has loaded microcode", &why, false),
         }
+        match linux.nesting() {
+            Ok(nesting) => {
+                let (kind, text) = nests(nesting);
+                self.own(kind, text);
+            }
+            Err(Unreadable(why)) => self.unknown("whether KVM nests here", &why, false),
+        }
         // Without the functions there is a line already.
         for function in functions.iter().flatten() {
             let (at, ids) = (&function.at, format!("{:04x}:{:04x}", function.vendor, function.device));
@@ -247,6 +254,24 @@ impl Said {
                 (None, _) => {}
             }
         }
+    }
+}
+
+/// Whether sidecore can be tried in a virtual machine of this Linux. It is never required.
+fn nests(nesting: Nesting) -> (ReportKind, String) {
+    const TRY: &str = "to try sidecore in a virtual machine of this Linux";
+    match nesting {
+        Nesting::NotLoaded => {
+            (ReportKind::Fallback, format!("KVM is not loaded: {TRY}, load kvm_amd or kvm_intel with nested=1"))
+        }
+        Nesting::Off(module) => (ReportKind::Fallback, format!("{module} does not nest: {TRY}, load it with nested=1")),
+        Nesting::On(module, Err(Unreadable(why))) => {
+            (ReportKind::Fallback, format!("{module} nests, but /dev/kvm cannot be used: {why}"))
+        }
+        Nesting::On(module, Ok(())) => (
+            ReportKind::Found,
+            format!("{module} nests: virtual machines of this Linux can run sidecore with its guests"),
+        ),
     }
 }
 
@@ -301,6 +326,8 @@ mod tests {
             assert_eq!((line.kind(), line.in_report), (json!("unknown"), true), "{what}");
         }
         assert!(!lines.iter().any(|line| line.text().contains("SVM with nested paging")));
+        let off = nests(Nesting::Off("kvm_intel"));
+        assert_eq!((off.0, off.1.contains("load it with nested=1")), (ReportKind::Fallback, true));
     }
 
     #[test]
@@ -321,6 +348,8 @@ mod tests {
             .and_then(|file| file.set_len(0xc001_0114 + 8))
             .expect("a file with a hole");
         file("dev/kmsg", b"");
+        file("dev/kvm", b"");
+        file("sys/module/kvm_amd/parameters/nested", b"1\n");
         file("sys/firmware/memmap/0/start", b"0x0");
         file("sys/firmware/memmap/0/end", b"0x3fffffff");
         file("sys/firmware/memmap/0/type", b"System RAM");
@@ -353,6 +382,7 @@ mod tests {
         has(ReportKind::Fallback, "no driver for the network device at 00:04.0");
         assert!(!lines.iter().any(|line| line.text().contains("COM2")), "it is there");
         has(ReportKind::Decision, "people's console is the UART at port 0x3f8 with 115200 baud");
+        has(ReportKind::Found, "kvm_amd nests");
         assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
         assert_eq!(to_json(&lines)["verdict"], "runs");
     }

@@ -83,7 +83,7 @@ impl Machine {
             // The vCPU's core has handled it. If it was in this guest's memory, the guest has been told to stop.
             Exit::MACHINE_CHECK => Outcome::Done,
             Exit::Exception { vector, error } => Outcome::Raise(Event::Exception(vector, error)),
-            Exit::TripleFault => Outcome::Stop(Stop::TripleFault),
+            Exit::TripleFault => Outcome::TripleFault(vcpu.waiting()),
             Exit::Unexpected { reason, detail } => Outcome::Stop(Stop::failed(format_args!(
                 "unexpected exit {reason:#x} ({detail:#x}) at {:#x}",
                 vcpu.rip()
@@ -110,6 +110,7 @@ impl Machine {
                 log::debug!("guest {}: #UD at {:#x}: no instruction known here", self.name, vcpu.rip());
                 Some(Event::INVALID_OPCODE)
             }
+            Outcome::TripleFault(what) => return self.stop(Stop::triple_fault(vcpu, what), context, host),
             Outcome::Stop(stop) => return self.stop(stop, context, host),
         };
         if !retry {
@@ -117,7 +118,7 @@ impl Machine {
         }
         match event {
             // A fault during the delivery of another event: the guest cannot go on.
-            Some(_) if vcpu.event_waiting() => self.stop(Stop::TripleFault, context, host),
+            Some(_) if vcpu.event_waiting() => self.stop(Stop::triple_fault(vcpu, vcpu.waiting()), context, host),
             Some(event) => {
                 vcpu.inject(event);
                 host.injection(context.index, event);

@@ -29,7 +29,7 @@ impl Machine {
         if vcpu.event_waiting() {
             // The delivery of an event made this access: the stack or a descriptor table is not memory.
             self.refusals.count(Refusal::Memory);
-            return Outcome::Stop(Stop::TripleFault);
+            return Outcome::TripleFault(vcpu.waiting());
         }
         let mut bus = DeviceBus { machine: self, host };
         match mmio::emulate(vcpu, &self.memory, gpa, &mut bus) {

@@ -1,7 +1,11 @@
 //! How the handling of an exit ends.
 
 use super::stop::Stop;
-use crate::{decode::Undecodable, power::Request, vcpu::Event};
+use crate::{
+    decode::Undecodable,
+    power::Request,
+    vcpu::{Event, Interrupted},
+};
 
 /// How the handling of an exit ends.
 pub(super) enum Outcome {
@@ -11,6 +15,8 @@ pub(super) enum Outcome {
     Raise(Event),
     /// The instruction cannot be decoded. The guest gets a fault, or the instruction runs again.
     Undecodable(Undecodable),
+    /// A triple fault. The event is the one that could not be delivered, if it is known.
+    TripleFault(Option<Interrupted>),
     /// The guest stops.
     Stop(Stop),
 }

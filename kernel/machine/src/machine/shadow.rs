@@ -7,7 +7,6 @@ use super::{
     outcome::Outcome,
     shadowing::Claimed,
     state::Machine,
-    stop::Stop,
 };
 use crate::{
     eli::{self, Count, Eli, Mode, Unfit, Verdict},
@@ -248,7 +247,7 @@ impl Machine {
             }
             Verdict::Guest => Outcome::Raise(Event::Exception(NOT_PRESENT, Some(error))),
             Verdict::DoubleFault => Outcome::Raise(Event::Exception(DOUBLE_FAULT, Some(0))),
-            Verdict::TripleFault => Outcome::Stop(Stop::TripleFault),
+            Verdict::TripleFault => Outcome::TripleFault(interrupted),
         }
     }
 

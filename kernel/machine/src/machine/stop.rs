@@ -4,6 +4,7 @@ use core::fmt;
 use core::fmt::Write as _;
 
 use crate::mailbox::StopReason;
+use crate::vcpu::{Interrupted, Vcpu};
 
 /// A sentence about a stop. It needs no heap, because a guest can cause it. What is longer than 160 bytes is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +42,8 @@ pub enum Stop {
     PowerOff,
     /// It asked for a reset.
     Reset,
-    /// A triple fault. It resets a real machine.
-    TripleFault,
+    /// A triple fault. It resets a real machine. The text says where the vCPU was, and which event was being delivered.
+    TripleFault(Why),
     /// The operator killed it, or it did not stop in time after the power button.
     Killed,
     /// Memory of it is damaged. The text says where.
@@ -56,7 +57,7 @@ impl fmt::Display for Stop {
         match self {
             Self::PowerOff => f.write_str("power off"),
             Self::Reset => f.write_str("reset"),
-            Self::TripleFault => f.write_str("triple fault"),
+            Self::TripleFault(place) => write!(f, "triple fault: {place}"),
             Self::Killed => f.write_str("killed"),
             Self::MemoryError(place) => write!(f, "memory error: {place}"),
             Self::Failed(why) => write!(f, "failed: {why}"),
@@ -71,6 +72,23 @@ impl Stop {
         Self::MemoryError(Why::new(format_args!("an uncorrected error at physical address {physical:#x}")))
     }
 
+    /// Makes the stop for a triple fault of this vCPU. `what` is the event that could not be delivered, if it is known.
+    #[must_use]
+    pub fn triple_fault(vcpu: &impl Vcpu, what: Option<Interrupted>) -> Self {
+        let mut place = Why::new(format_args!("at RIP {:#x}", vcpu.rip()));
+        // Writing to it does not fail.
+        let _ = match what {
+            None => Ok(()),
+            Some(Interrupted::External(vector)) => write!(place, " in the delivery of interrupt {vector:#x}"),
+            Some(Interrupted::Nmi) => write!(place, " in the delivery of an NMI"),
+            Some(Interrupted::Exception(vector)) => write!(place, " in the delivery of exception {vector}"),
+            Some(Interrupted::Software(vector)) => write!(place, " in the delivery of INT {vector:#x}"),
+        };
+        let (cr2, cr3, (base, limit)) = (vcpu.cr2(), vcpu.cr3(), vcpu.idt());
+        let _ = write!(place, ", CR2 {cr2:#x}, CR3 {cr3:#x}, IDT {base:#x} limit {limit:#x}");
+        Self::TripleFault(place)
+    }
+
     /// Makes the stop for a guest that cannot go on.
     pub fn failed(why: impl fmt::Display) -> Self {
         Self::Failed(Why::new(why))
@@ -82,7 +100,7 @@ impl Stop {
             Self::PowerOff => StopReason::PowerOff,
             Self::Reset => StopReason::Reset,
             Self::Killed | Self::MemoryError(_) => StopReason::Killed,
-            Self::TripleFault | Self::Failed(_) => StopReason::Failed,
+            Self::TripleFault(_) | Self::Failed(_) => StopReason::Failed,
         }
     }
 }

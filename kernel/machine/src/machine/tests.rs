@@ -458,18 +458,25 @@ fn a_fault_while_an_event_is_delivered_ends_the_guest() {
     let (v, c) = &mut r.vcpus[0];
     v.event = Some(Event::Interrupt(0x40));
     let exit = Exit::NestedFault { gpa: 0x7000_0000, write: true, fetch: false };
-    assert_eq!(r.machine.handle(exit, v, c, &r.host), Next::Stop(Stop::TripleFault));
+    (v.rip, v.cr2, v.cr3) = (0xffff_ffff_8100_0000, 0x7000_0008, 0x1000);
+    let Next::Stop(stop) = r.machine.handle(exit, v, c, &r.host) else { panic!("it goes on") };
+    assert_eq!(
+        stop.to_string(),
+        "triple fault: at RIP 0xffffffff81000000 in the delivery of interrupt 0x40, CR2 0x70000008, CR3 0x1000, \
+         IDT 0x0 limit 0x0"
+    );
 }
 
 #[test]
 fn power_off_reset_and_triple_fault_stop_every_vcpu_with_the_same_reason() {
-    for (cause, expected) in [(0, Stop::PowerOff), (1, Stop::Reset), (2, Stop::TripleFault)] {
+    for (cause, expected) in [(0, Some(Stop::PowerOff)), (1, Some(Stop::Reset)), (2, None)] {
         let mut r = rig(2);
         let next = match cause {
             0 => r.out(layout::SLEEP_CONTROL, 1, 0x34),
             1 => r.out(layout::RESET, 1, u64::from(layout::RESET_VALUE)),
             _ => r.exit(&[], Exit::TripleFault),
         };
+        let expected = expected.unwrap_or_else(|| Stop::triple_fault(&r.vcpus[0].0, None));
         assert_eq!(next, Next::Stop(expected.clone()));
         assert_eq!(r.machine.stopped(), Some(expected.clone()));
         assert_eq!(r.enter(1), Entry::Stop(expected.clone()));

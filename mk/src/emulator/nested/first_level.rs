@@ -59,7 +59,7 @@ pub struct FirstLevel {
 
 /// What is left to say of a run that has ended.
 pub struct Ended {
-    /// What QEMU has said, one line each.
+    /// What QEMU has said, one line each, and last its exit code.
     pub said: Vec<String>,
     /// The kernel's log meanwhile, one line each.
     pub log: Vec<String>,
@@ -209,7 +209,8 @@ impl FirstLevel {
             };
             if let Some(words) = line.strip_prefix("said ") {
                 said.push(words.to_owned());
-            } else if line.starts_with(&format!("ended {number} ")) {
+            } else if let Some(code) = line.strip_prefix(&format!("ended {number} ")) {
+                said.push(format!("QEMU has ended with code {code}"));
                 return Ok(Some(Ended { said: std::mem::take(said), log: self.log_of(number)? }));
             }
         }

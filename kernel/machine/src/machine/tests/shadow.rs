@@ -164,7 +164,7 @@ fn the_guest_s_own_np_reaches_it_unchanged() {
     r.enter(0);
     assert_eq!(r.counted(Reason::Exception), 1, "and is counted as what it is");
     let exit = Exit::NotPresent { error: 8 * 8 + 2, interrupted: Some(Interrupted::Exception(8)) };
-    assert!(matches!(r.leave(0, exit), Next::Stop(Stop::TripleFault)));
+    assert!(matches!(r.leave(0, exit), Next::Stop(Stop::TripleFault(_))));
 }
 
 #[test]
