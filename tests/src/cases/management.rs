@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use ::trace::Kind;
 use anyhow::{Context as _, Result, bail, ensure};
 use config::Completion;
-use control::{Command, Counters, Event, GuestState, Outcome, SettingKey, TraceStep, Way};
+use control::{Command, Counters, Event, GuestState, Outcome, READ_BYTES, Record, SettingKey, TraceStep, Way};
 use serde_json::Value;
 
-use self::operator::{Folder, LOGIN, Operator, Running, free_port, in_guest, written};
+use self::operator::{Folder, LOGIN, Operator, Running, begin_in_guest, ended_in_guest, free_port, in_guest, written};
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
 use crate::guests::{Guest, LEAST_MEMORY_MIB, address, module_name, server, with_entries, with_last_entries};
@@ -320,24 +320,33 @@ fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
 /// which the channel did not wait for the guest to read, it took 161,536; else 9,216.
 const UNREAD: u64 = 16 << 10;
 
+/// Most bytes that sidecore takes of commands beyond a tick's [`READ_BYTES`] in each millisecond: what the port's ring has room for,
+/// and two ticks'.
+const BURST: u64 = (8 << 10) + 2 * READ_BYTES as u64;
+
+/// Reports of the attack on the audit, how many of them the audit takes at once, and the milliseconds until it takes one more.
+const REPORTS: u64 = 200;
+const REPORTS_AT_ONCE: u64 = 32;
+const REPORT_PERIOD: u64 = 1000;
+
 /// What the management guest attacks, lines for the shell on its console, and the least bytes that sidecore has to take by its channel
 /// for it to be an attack. The guest has the port for itself: the agent has ended, and is not started again. What one attack has
 /// left in the port would keep the next one out, so answers are read where nothing else is said.
-const ATTACKS: [(&str, &str, u64); 7] = [
-    ("commands without end, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P", 8 << 10),
+const ATTACKS: [(&str, &str, u64); 9] = [
+    (UNANSWERED, "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P", 8 << 10),
     (
         "commands without end, and all answers read",
         "(timeout 15 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
         16 << 10,
     ),
     (
-        "a megabyte of random bytes",
-        "(timeout 12 cat <&3 >/dev/null & head -c 1000000 /dev/urandom | timeout 8 cat >&3; wait) 3<>$P",
-        256 << 10,
+        "random bytes, and all answers read",
+        "(cat <&3 >/dev/null & head -c 65536 /dev/urandom >&3; sleep 2; kill $!) 3<>$P",
+        64 << 10,
     ),
     (
-        "a line of two megabytes",
-        "(timeout 12 cat <&3 >/dev/null & tr '\\0' x </dev/zero | head -c 2000000 | timeout 10 cat >&3; wait) 3<>$P",
+        "a line of half a megabyte",
+        "(cat <&3 >/dev/null & tr '\\0' x </dev/zero | head -c 524288 >&3; sleep 2; kill $!) 3<>$P",
         512 << 10,
     ),
     // Together the two halves would end the machine.
@@ -352,12 +361,37 @@ const ATTACKS: [(&str, &str, u64); 7] = [
         10 * 43,
     ),
     (
-        "a trace that is asked for and not read",
-        "(for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
-         echo '{\"command\":\"trace\",\"step\":\"off\"}'; sleep 2) | cat >$P 3</dev/virtio-ports/org.sidecore.trace",
-        99,
+        FORGED,
+        // A line of the audit has the name and the address in brackets, and what was done behind them.
+        "(cat <&3 >/dev/null & for n in $(seq 200); do echo '{\"command\":\"notice\",\"what\":\"login\",\
+         \"who\":\"bob, says), (COM2): kill b: done'$n'\",\"address\":\"10.0.0.1\\u001b[2J\"}'; done >&3; sleep 2; kill $!) 3<>$P",
+        REPORTS * 100,
+    ),
+    (
+        CLOSED,
+        "(for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 3) \
+         | (cat >$P; sleep 1) 3</dev/virtio-ports/org.sidecore.trace",
+        66,
+    ),
+    // What is left of the trace before goes into the guest's buffers when the port is opened; a trace needs an empty port. After
+    // five seconds nothing waits for the reader any more, so that another trace could be saved if the port were empty.
+    (
+        NOT_READ,
+        "(sleep 2; for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
+         echo '{\"command\":\"trace\",\"step\":\"off\"}'; sleep 15; echo '{\"command\":\"trace\",\"step\":\"save\"}'; sleep 2) \
+         | cat >$P 3</dev/virtio-ports/org.sidecore.trace",
+        132,
     ),
 ];
+
+/// The attack that reads no answer.
+const UNANSWERED: &str = "commands without end, and no answer read";
+/// The attack on the audit.
+const FORGED: &str = "reports without end, with names of others";
+/// The attack that closes the port of a trace.
+const CLOSED: &str = "a trace whose port is closed in the middle";
+/// The attack that reads no trace.
+const NOT_READ: &str = "a trace that is asked for and not read";
 
 /// What the audit says of the management guest.
 struct Noted {
@@ -371,7 +405,7 @@ struct Noted {
 
 fn noted(session: &mut Session) -> Result<Noted> {
     let mut noted = Noted { refused: 0, traces: 0, others: 0 };
-    for record in session.audit()?.iter().filter(|record| record.way == Way::Channel) {
+    for record in session.audit()?.iter().filter(|record| record.way == Way::Channel && !record.reported) {
         match (record.outcome, record.command.as_str().trim_end()) {
             (Outcome::Refused, _) => noted.refused += record.times,
             (Outcome::Done, "trace save") => noted.traces += record.times,
@@ -395,6 +429,39 @@ fn harm(counters: &Counters) -> (u64, u64) {
     (drops.flat_map(|port| &port.drops).map(|drop| drop.count).sum(), counters.hypervisor.heap.used)
 }
 
+/// Reads the counters until the guest has done the line of `mark`. Returns the most bytes that sidecore took between two readings
+/// beyond a tick's budget in each millisecond. A tick never comes earlier than a millisecond after the one before.
+fn burst(session: &mut Session, mark: u32) -> Result<u64> {
+    let deadline = Instant::now() + seconds(180);
+    let (mut last, mut most) = (session.counters()?, 0);
+    while !ended_in_guest(session, mark) {
+        ensure!(Instant::now() < deadline, "its line does not end");
+        thread::sleep(Duration::from_millis(500));
+        let now = session.counters()?;
+        let millis = (now.tsc - last.tsc) / (now.tsc_hz / 1000).max(1);
+        most = most.max((sent(&now)? - sent(&last)?).saturating_sub(millis * READ_BYTES as u64));
+        last = now;
+    }
+    Ok(most)
+}
+
+/// Judges the reports of the attack on the audit: they are as many as their rate allows, none has more than a name, and nothing that
+/// came by a cable is pushed out.
+fn forged(operator: &mut Operator<'_, '_>, before: &[Record], after: &[Record]) -> Result<()> {
+    let reports: Vec<_> = after.iter().filter(|record| record.who.contains("bob")).collect();
+    let (Some(first), Some(last)) = (reports.first(), reports.last()) else { bail!("no report was noted: {after:?}") };
+    let most = REPORTS_AT_ONCE + (last.time - first.time) / REPORT_PERIOD + 1;
+    let figures = &mut operator.context.figures;
+    figures.at_least("forged reports that the audit has", reports.len(), REPORTS_AT_ONCE)?;
+    figures.at_most("forged reports that the audit has, and no more", reports.len(), most)?;
+    for Record { who, address, way, reported, .. } in reports {
+        let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_graphic() && !"(),\"\\".contains(c));
+        ensure!(*way == Way::Channel && *reported && is_plain(who) && is_plain(address), "{who:?} at {address:?}");
+    }
+    let by_cable = |records: &[Record]| records.iter().filter(|record| record.way != Way::Channel).count();
+    figures.exactly("records of the cables that are gone", by_cable(before).abs_diff(by_cable(after)), 0)
+}
+
 /// The management guest attacks the hypervisor by its channel. b pings a meanwhile.
 fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     in_guest(
@@ -410,7 +477,9 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     for (mark, (what, line, least)) in (1..).zip(ATTACKS) {
         let bytes_before = sent(&session.counters()?)?;
         session.tell("b", &format!("beat:{}", BEATS * BEAT))?;
-        in_guest(session, line, mark, seconds(180)).with_context(|| format!("the attack by {what}"))?;
+        let audit_before = session.audit()?;
+        begin_in_guest(session, line, mark)?;
+        let burst = burst(session, mark).with_context(|| format!("the attack by {what}"))?;
         let mut received = 0;
         for _ in 0..BEATS {
             let beat = session.result("b", "beat", seconds(120))?;
@@ -421,8 +490,22 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         answered += received;
         let bytes = sent(&session.counters()?)? - bytes_before;
         operator.context.figures.at_least(&format!("bytes that sidecore has taken of {what}"), bytes, least)?;
-        if what.ends_with("no answer read") {
-            operator.context.figures.at_most(&format!("the same of {what}"), bytes, UNREAD)?;
+        let within = format!("bytes beyond a tick's budget in each millisecond of {what}");
+        operator.context.figures.at_most(&within, burst, BURST)?;
+        match what {
+            UNANSWERED => operator.context.figures.at_most(&format!("the same of {what}"), bytes, UNREAD)?,
+            FORGED => forged(operator, &audit_before, &session.audit()?)?,
+            CLOSED => {
+                ensure!(!session.trace_state()?.saving, "a trace is still sent to a port that is closed");
+                session.ask(trace::command(TraceStep::Off, false, ""), seconds(20))?;
+            }
+            NOT_READ => {
+                let told = |record: &Record| {
+                    record.way == Way::Channel && record.reason.contains("still has bytes of an earlier")
+                };
+                ensure!(session.audit()?.iter().any(told), "the trace has not ended, though it was not read");
+            }
+            _ => {}
         }
         // COM2 answers, and nobody was stopped.
         ensure!(session.running()? == 3, "a guest has stopped after {what}");
@@ -435,7 +518,7 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     let after = noted(session)?;
     let figures = &mut operator.context.figures;
     figures.exactly("commands that it may not give, refused", after.refused - before.refused, 10)?;
-    figures.exactly("traces that were asked for", after.traces - before.traces, 1)?;
+    figures.exactly("traces that were asked for", after.traces - before.traces, 2)?;
     figures.exactly("other commands of it that the audit has", after.others - before.others, 0)?;
     let (drops_after, heap_after) = harm(&session.counters()?);
     operator.context.figures.exactly("drops at the others' ports meanwhile", drops_after - drops, 0)?;

@@ -275,6 +275,21 @@ fn any_other_msr_is_a_general_protection_and_counted() {
 }
 
 #[test]
+fn of_the_registers_for_speculation_a_guest_gets_the_bits_that_its_cpuid_has() {
+    let mut r = rig(1);
+    // The back-end would take any bit.
+    r.vcpus[0].0.msrs.extend([(0x48, 0), (0x49, 0)]);
+    assert!(r.write_msr(0x48, 0x87));
+    for bit in (0..64).filter(|bit| 0x87_u64 >> bit & 1 == 0) {
+        assert!(!r.write_msr(0x48, 0x87 | 1 << bit), "bit {bit}");
+    }
+    assert_eq!(r.read_msr(0x48), Some(0x87));
+    assert!(r.write_msr(0x49, 1));
+    assert!((1..64).all(|bit| !r.write_msr(0x49, 1 << bit)));
+    assert_eq!(r.read_msr(0x49), None, "write-only");
+}
+
+#[test]
 fn the_clock_pages_are_written_where_the_guest_wants_them() {
     let mut r = rig(1);
     assert!(r.write_msr(clock_msr(1), 0x30_0001));

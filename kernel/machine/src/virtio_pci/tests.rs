@@ -328,6 +328,23 @@ fn decoding_follows_the_command_register_and_the_bars() {
     assert_eq!(memory_at(&f, 0xc000_c000), Some(0));
 }
 
+#[test]
+fn a_reset_is_done_when_the_engine_has_let_go_and_not_before() {
+    let mut f = function();
+    negotiate(&mut f);
+    put(&mut f, 0x14, 1, 15);
+    engine_turn(f.shared());
+    assert_eq!((get(&mut f, 0x14, 1), f.shared().phase()), (15, Phase::Running));
+    put(&mut f, 0x14, 1, 0);
+    // The driver asks again and again, and begins anew too early.
+    for status in [0, 1, 3] {
+        put(&mut f, 0x14, 1, status);
+        assert_eq!(get(&mut f, 0x14, 1), 15, "the engine still has the device");
+    }
+    engine_turn(f.shared());
+    assert_eq!(get(&mut f, 0x14, 1), 0);
+}
+
 proptest! {
     /// Whatever a driver does, nothing panics, the identity stands, and DRIVER_OK never stands without FEATURES_OK.
     #[test]

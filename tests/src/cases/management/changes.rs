@@ -160,6 +160,20 @@ fn put(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     );
     let answers = operator.pipes("alice", &lines)?;
     ensure!(answers.contains(&format!("and not {sum}; the module is given up")), "{answers}");
+    // More than there is room for, and pieces that are not the next ones.
+    let next = |at: u64, data: &str| {
+        format!("{{\"command\":\"put-data\",\"module\":\"half\",\"at\":{at},\"data\":\"{data}\"}}\n")
+    };
+    for (bytes, piece, why) in [
+        (17 << 20, String::new(), "no room for 17825792 bytes"),
+        (6, next(0, "YWJj") + &next(4, "ZGU="), "2 bytes at 4 are not the next ones: 3 of 6 are there"),
+        (6, next(0, "YWJj") + &next(0, "YWJj"), "3 bytes at 0 are not the next ones: 3 of 6 are there"),
+        (2, next(0, "YWJj"), "3 bytes at 0 are not the next ones: 0 of 2 are there"),
+    ] {
+        let put = format!("{{\"command\":\"put\",\"module\":\"half\",\"bytes\":{bytes},\"sha256\":\"{sum}\"}}\n");
+        let answers = operator.pipes("alice", &(put + &piece))?;
+        ensure!(answers.contains(why), "{bytes} bytes: {answers}");
+    }
     operator.context.figures.exactly("modules of which not all has come", put_modules(session, "half")?, 0)
 }
 

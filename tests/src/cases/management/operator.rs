@@ -168,14 +168,26 @@ pub fn written(setup: &Setup) -> Result<&str> {
     written.context("no configuration")
 }
 
-/// Types a line into the management guest's shell, and waits until it is done.
-pub fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
+/// Types a line into the management guest's shell.
+pub fn begin_in_guest(session: &mut Session, line: &str, mark: u32) -> Result<()> {
     // The echo of the line has the sum, and not its result.
     let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
-    session.ask(Command::Input { guest: "management".to_owned(), text }, seconds(20))?;
-    let wanted = format!("MARK-{}", mark + 1000);
-    session.wait(line, limit, |event| match event {
-        Event::Console { guest, line } if guest == "management" && line.contains(&wanted) => Some(()),
-        _ => None,
-    })
+    session.ask(Command::Input { guest: "management".to_owned(), text }, seconds(20)).map(drop)
+}
+
+/// Whether an event says that the line of that mark is done.
+fn has_mark(event: &Event, mark: u32) -> bool {
+    let Event::Console { guest, line } = event else { return false };
+    guest == "management" && line.contains(&format!("MARK-{}", mark + 1000))
+}
+
+/// Whether the management guest's shell has done the line of that mark.
+pub fn ended_in_guest(session: &mut Session, mark: u32) -> bool {
+    session.unread().iter().any(|event| has_mark(event, mark))
+}
+
+/// Types a line into the management guest's shell, and waits until it is done.
+pub fn in_guest(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
+    begin_in_guest(session, line, mark)?;
+    session.wait(line, limit, |event| has_mark(event, mark).then_some(()))
 }
