@@ -26,6 +26,7 @@ use ::trace::{
         WORDS,
         filter::{Filter, Filters},
     },
+    frames::{FIRST_UPLINK, FIRST_UPLINK_CAUSE},
     histogram::Histogram,
     published::Published,
     record::{
@@ -43,7 +44,7 @@ use engine::slots::MAX_SLOTS;
 use latency::Time;
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
-use net::counters::Drops;
+use net::counters::{Drops, UplinkDrop};
 use spin::Once;
 
 /// The ring of a core.
@@ -768,12 +769,17 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
             names.push((Table::Device, slot as u32, number, name));
         }
     }
+    for (number, uplink) in (FIRST_UPLINK.into()..).zip(&config.uplinks) {
+        names.push((Table::Device, number, NOTHING, format!("uplink {}", uplink.name)));
+    }
     names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
     names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
     names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
     names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
     let causes = Drops::new();
     names.extend((0..).zip(causes.iter()).map(|(code, (name, _))| (Table::Cause, code, NOTHING, name.into())));
+    let at_uplinks = (FIRST_UPLINK_CAUSE.into()..).zip(UplinkDrop::ALL);
+    names.extend(at_uplinks.map(|(code, drop)| (Table::Cause, code, NOTHING, drop.name().into())));
 
     let (tsc, wall) = time::boot();
     let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };

@@ -6,7 +6,7 @@ use crate::{
 };
 use ::trace::{
     Captured, Classes, Kind, Record,
-    frames::{Destination, Fate, Port, write_batch},
+    frames::{Destination, FIRST_UPLINK_CAUSE, Fate, Port, write_batch},
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
 };
 use block::watch::DiskWatcher;
@@ -17,7 +17,7 @@ use engine::{
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
-use net::watch::{Batch, FrameWatcher, Seen, Step};
+use net::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep};
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -135,6 +135,39 @@ impl FrameWatcher for Watcher {
         };
         let stamps = (batch.at, crate::arch::time::tsc());
         write_batch(ring, self.port(batch.from), fate, stamps, batch.lengths);
+    }
+
+    fn at_uplink(&self, uplink: usize, step: UplinkStep, lengths: &[u32]) {
+        let now = crate::arch::time::tsc;
+        match step {
+            UplinkStep::Received(at) => {
+                self.write_at_uplink(uplink, |port, len| port.record(Kind::FrameIn, at, len), lengths);
+            }
+            UplinkStep::Switched(to) => {
+                let (at, b) = (now(), to.to_b());
+                let record = |port: Port, len| Record { b, ..port.record(Kind::FrameSwitched, at, len) };
+                self.write_at_uplink(uplink, record, lengths);
+            }
+            UplinkStep::Given => {
+                let at = now();
+                self.write_at_uplink(uplink, |port, len| port.record(Kind::FrameOut, at, len), lengths);
+            }
+            UplinkStep::Dropped(drop) if trace::on(Classes::DROPS) => {
+                let (at, code) = (now(), FIRST_UPLINK_CAUSE | drop as u8);
+                let record = |port: Port, len| Record { code, ..port.record(Kind::FrameDropped, at, len) };
+                self.write_at_uplink(uplink, record, lengths);
+            }
+            UplinkStep::Dropped(_) => {}
+        }
+    }
+}
+
+impl Watcher {
+    /// Writes a record of each frame at an uplink.
+    fn write_at_uplink(&self, uplink: usize, record: impl Fn(Port, u32) -> Record, lengths: &[u32]) {
+        // There are fewer than 256.
+        let port = Port::uplink(uplink as u8);
+        lengths.iter().for_each(|&len| self.write(record(port, len)));
     }
 }
 

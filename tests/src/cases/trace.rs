@@ -124,7 +124,8 @@ impl<'a> Read<'a> {
         Ok(read)
     }
 
-    fn name(&self, table: Table, number: u32) -> Result<&'a str> {
+    /// The name of a number.
+    pub fn name(&self, table: Table, number: u32) -> Result<&'a str> {
         let name = self.headers.iter().find_map(|header| header.name(table, number));
         Ok(name.with_context(|| format!("no name for {number} of {table:?}"))?.name)
     }

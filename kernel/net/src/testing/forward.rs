@@ -29,7 +29,7 @@ use crate::policy::stage::{Action, Rule, Stage};
 use crate::policy::vlan::Membership;
 use crate::port::Port;
 use crate::ports::MAX_PORTS;
-use crate::watch::{Batch, FrameWatcher, Seen, Step, Watch};
+use crate::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep, Watch};
 
 /// The engine that is measured. As in the product, each call to a back-end goes through the multiplexer.
 type Switch = Engine<Pair<Net, Absent>, Chosen, &'static Recorder>;
@@ -76,6 +76,10 @@ impl FrameWatcher for Tracer {
         let port = |slot| trace::frames::Port { slot, guest: slot as u8 };
         let Some(Destination::Port(to)) = batch.to else { panic!("all of these frames arrive") };
         write_batch(&self.ring, port(batch.from as u16), Fate::Given(port(to)), (batch.at, batch.at), batch.lengths);
+    }
+
+    fn at_uplink(&self, _: usize, _: UplinkStep, _: &[u32]) {
+        panic!("there is no uplink");
     }
 }
 

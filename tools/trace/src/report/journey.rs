@@ -7,6 +7,7 @@
 //! | `kick to injection` | kick sent to a vCPU's core | an interrupt injected | guest, vCPU: the next one |
 //! | `frame in to switched` | frame taken | destination chosen | engine, slot, length: in their order |
 //! | `frame switched to out` | destination chosen | frame given to a port | engine, slot of that port, length: in their order |
+//! | `frame switched to NIC` | uplink chosen | frame given to a NIC | engine, length: in their order |
 //! | `disk` | request submitted | request completed | engine, slot, queue, number |
 //!
 //! A begin that comes before the end of the one before it takes its place. A kick may have another cause than a completion.
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use trace::Kind;
-use trace::frames::Destination;
+use trace::frames::{Destination, FIRST_UPLINK};
 use trace::record::{INTERRUPT, NOTIFIED};
 
 use super::row::Row;
@@ -47,6 +48,7 @@ enum Way {
     KickInjection,
     FrameInSwitched,
     FrameSwitchedOut,
+    FrameSwitchedNic,
     Disk,
 }
 
@@ -58,6 +60,7 @@ impl Way {
             Self::KickInjection => "kick to injection",
             Self::FrameInSwitched => "frame in to switched",
             Self::FrameSwitchedOut => "frame switched to out",
+            Self::FrameSwitchedNic => "frame switched to NIC",
             Self::Disk => "disk",
         }
     }
@@ -186,10 +189,16 @@ fn take(ways: &mut Ways, event: &Event) {
         Some(Kind::FrameIn) => ways.begin((Way::FrameInSwitched, core, frame.0, frame.1), at, true),
         Some(Kind::FrameSwitched) => {
             ways.end((Way::FrameInSwitched, core, frame.0, frame.1), at);
-            // A frame for several ports, or for nobody of this machine, has no such stage.
-            if let Some(Destination::Port(to)) = Destination::from_b(record.b) {
-                ways.begin((Way::FrameSwitchedOut, core, to.into(), frame.1), at, true);
+            match Destination::from_b(record.b) {
+                Some(Destination::Port(to)) => ways.begin((Way::FrameSwitchedOut, core, to.into(), frame.1), at, true),
+                // The record does not say which uplink.
+                Some(Destination::Uplink) => ways.begin((Way::FrameSwitchedNic, core, 0, frame.1), at, true),
+                // A frame for several ports, or for nobody, has no such stage.
+                Some(Destination::Several | Destination::Nobody) | None => {}
             }
+        }
+        Some(Kind::FrameOut) if frame.0 >= FIRST_UPLINK.into() => {
+            ways.end((Way::FrameSwitchedNic, core, 0, frame.1), at);
         }
         Some(Kind::FrameOut) => ways.end((Way::FrameSwitchedOut, core, frame.0, frame.1), at),
         Some(Kind::DiskSubmitted) => ways.begin((Way::Disk, core, record.a, queue.1), at, false),
@@ -266,13 +275,27 @@ mod tests {
             switched(20, 60, Destination::Port(5)),
             switched(31, 60, Destination::Port(5)),
             (1, at(33, Kind::FrameOut, 0, 5 << 32 | 60)),
-            // What leaves the machine is not given to a port.
+            // What leaves the machine is given to a NIC. What comes from there is given to a port.
             frame(40, Kind::FrameIn, 1500),
             switched(42, 1500, Destination::Uplink),
+            (1, at(47, Kind::FrameOut, 0, u64::from(FIRST_UPLINK) << 32 | 1500)),
+            (1, at(50, Kind::FrameIn, 0, u64::from(FIRST_UPLINK) << 32 | 90)),
+            (
+                1,
+                Record {
+                    b: Destination::Port(5).to_b(),
+                    ..at(51, Kind::FrameSwitched, 0, u64::from(FIRST_UPLINK) << 32 | 90)
+                },
+            ),
+            (1, at(53, Kind::FrameOut, 0, 5 << 32 | 90)),
         ];
         assert_eq!(
             stages(&records, Vec::new()),
-            [("frame in to switched", 3, 30, 1), ("frame switched to out", 1, 13, 1)]
+            [
+                ("frame in to switched", 4, 30, 1),
+                ("frame switched to out", 2, 13, 1),
+                ("frame switched to NIC", 1, 5, 0)
+            ]
         );
     }
 
