@@ -12,12 +12,15 @@ use ::trace::{
 use block::watch::DiskWatcher;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use engine::{
-    observe::{Completion, Notification, Observer, Turn, Visit},
+    observe::{Completion, Measured, Notification, Observer, QueueValue, Turn, Visit},
     profile::Profile,
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
 use net::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep};
+
+/// The classes for which queues are followed.
+const FOLLOWING: Classes = Classes::HISTOGRAMS.union(Classes::VISITS);
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -213,6 +216,20 @@ impl Observer for Watcher {
             record.a |= u64::from(visit.requests);
             record.b = visit.bytes;
             self.write(record);
+        }
+    }
+
+    fn period(&self) -> u64 {
+        // The highest bit, so that it is not 0 before the first period of histograms.
+        if trace::on(FOLLOWING) { 1 << 63 | trace::latency::period() } else { 0 }
+    }
+
+    fn queue(&self, value: &QueueValue) {
+        if trace::on(Classes::HISTOGRAMS) {
+            trace::queue_value(self.core, value);
+        }
+        if value.what == Measured::Taken && trace::on(Classes::VISITS) {
+            self.write(Record { b: value.value, ..self.of_queue(value.queue, Kind::Taken, value.at) });
         }
     }
 

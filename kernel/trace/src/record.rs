@@ -133,6 +133,10 @@ kinds! {
     /// [`WITHHELD`] or [`ENDS_GUEST`]. `a`: the physical address, 0 if it is not known. `b`: the bank's status. `tsc`: when
     /// the control core told it. A machine check that stops the machine has no record.
     MachineCheck = 18, "machine-check";
+    /// The driver of a queue was seen to have taken completions. `unit`: the queue. `a`: the engine's slot of the device, times
+    /// 2^32. `b`: ticks since they were published. That is an upper bound: the driver has taken them since the engine's look
+    /// before. Not each publication has such a record: see `engine::follow`.
+    Taken = 19, "taken";
 }
 
 /// An event.

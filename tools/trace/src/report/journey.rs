@@ -4,11 +4,14 @@
 //! |---|---|---|---|
 //! | `visit to completion` | begin of a visit | requests published | engine, slot, queue: the next one |
 //! | `completion to signal` | requests published, guest told | interrupt or kick sent to a vCPU's core | engine, guest: the next one |
+//! | `completion to taken` | requests published | the engine's next look at which the driver had taken them | one record |
 //! | `kick to injection` | kick sent to a vCPU's core | an interrupt injected | guest, vCPU: the next one |
 //! | `frame in to switched` | frame taken | destination chosen | engine, slot, length: in their order |
 //! | `frame switched to out` | destination chosen | frame given to a port | engine, slot of that port, length: in their order |
 //! | `frame switched to NIC` | uplink chosen | frame given to a NIC | engine, length: in their order |
 //! | `disk` | request submitted | request completed | engine, slot, queue, number |
+//!
+//! When the driver has taken requests is an upper bound. Not all of them have such a record.
 //!
 //! A begin that comes before the end of the one before it takes its place. A kick may have another cause than a completion.
 //! An interrupt that needs no exit (`posted`, `direct`, `eli`) is not seen any more once it was sent.
@@ -45,6 +48,7 @@ pub struct Stage {
 enum Way {
     VisitCompletion,
     CompletionSignal,
+    CompletionTaken,
     KickInjection,
     FrameInSwitched,
     FrameSwitchedOut,
@@ -57,6 +61,7 @@ impl Way {
         match self {
             Self::VisitCompletion => "visit to completion",
             Self::CompletionSignal => "completion to signal",
+            Self::CompletionTaken => "completion to taken",
             Self::KickInjection => "kick to injection",
             Self::FrameInSwitched => "frame in to switched",
             Self::FrameSwitchedOut => "frame switched to out",
@@ -177,6 +182,10 @@ fn take(ways: &mut Ways, event: &Event) {
                 ways.begin((Way::CompletionSignal, core, record.guest.into(), 0), at, false);
             }
         }
+        Some(Kind::Taken) => {
+            let ticks = u32::try_from(record.b).unwrap_or(u32::MAX);
+            ways.times.entry(Way::CompletionTaken).or_default().add(ticks);
+        }
         Some(Kind::Delivery | Kind::Kick) => {
             ways.end((Way::CompletionSignal, core, record.guest.into(), 0), at);
             if record.known_kind() == Some(Kind::Kick) {
@@ -251,6 +260,15 @@ mod tests {
             (2, at(210, Kind::Injection, 0x41, 0)),
         ];
         assert_eq!(stages(&records, Vec::new()), [("visit to completion", 1, 5, 0)]);
+    }
+
+    #[test]
+    fn a_record_of_what_was_taken_is_a_stage_of_its_own() {
+        let records = [
+            (1, at(100, Kind::Completion, NOTIFIED, 3 << 32)),
+            (1, Record { b: 70, ..at(170, Kind::Taken, 0, 3 << 32) }),
+        ];
+        assert_eq!(stages(&records, Vec::new()), [("completion to taken", 1, 70, 0)]);
     }
 
     #[test]
