@@ -126,11 +126,11 @@ impl Follower {
         Some(place)
     }
 
-    /// Notes that a visit begins at `at`. `None`: the queue is not in use, or its requests are not in its ring.
+    /// Notes that a visit begins at `at`. `None`: the queue is not in use.
     #[inline]
     pub(crate) fn visit_begins(&self, device: &Device, queue: u16, at: u64) -> Option<Begun> {
-        let waiting = device.backlog(queue)?.waiting;
-        Some(Begun { waiting, position: device.place(queue)?, at })
+        let of = device.in_use(queue)?;
+        Some(Begun { waiting: of.backlog().waiting, position: of.place(), at })
     }
 
     /// Notes that the visit has taken so many requests, 1 or more.
