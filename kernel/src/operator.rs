@@ -18,7 +18,7 @@ use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
-    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, sentence, table,
+    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -369,6 +369,7 @@ impl Operator {
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Capture { guest, filter } => self.capture(&guest, &filter),
             Command::Captures => self.trace.save_captures(),
+            Command::TraceEoi { guest, vector } => self.guests.watch_eoi(&guest, eoi::vector(&vector)?),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())

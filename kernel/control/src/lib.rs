@@ -22,6 +22,7 @@ mod command;
 mod complete;
 mod counters;
 mod editor;
+pub mod eoi;
 mod event;
 mod fold;
 mod guest_state;
