@@ -163,7 +163,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         if core::mem::take(&mut self.published) {
             fence(Ordering::SeqCst);
         }
-        let follows = observer.period() != 0;
+        let follows = self.follower.begin(observer);
         for slot in self.devices.take_touched() {
             if let Some(device) = self.devices.get_untouched(slot) {
                 if follows {
@@ -212,7 +212,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
         counters.requests.add(u64::from(moved));
         if observed {
-            if observer.period() != 0 {
+            if self.follower.begin(observer) {
                 self.follower.turn_ends(&self.devices, end, observer);
             }
             observer.turn(&observe::Turn { begin: now, end, requests: moved });

@@ -156,6 +156,7 @@ impl Follower {
         }
         let value = QueueValue {
             queue,
+            period: self.period,
             place: number,
             what: Measured::Occupancy,
             value: begun.waiting.into(),
@@ -176,7 +177,7 @@ impl Follower {
 
     /// Looks at the queues whose requests are followed, at the end of a turn.
     pub(crate) fn turn_ends(&mut self, devices: &Devices, now: u64, observer: &impl Observer) {
-        let published = core::mem::take(&mut self.published);
+        let (published, period) = (core::mem::take(&mut self.published), self.period);
         for number in SetBits(self.waiting | published) {
             let Some(place) = self.places.get_mut(number) else { continue };
             let bit = 1 << number;
@@ -192,6 +193,7 @@ impl Follower {
             place.renew(device.generation());
             let value = |what, since: u64, count| QueueValue {
                 queue: place.queue,
+                period,
                 place: number,
                 what,
                 value: now.wrapping_sub(since),

@@ -71,6 +71,8 @@ pub enum Measured {
 pub struct QueueValue {
     /// Which queue.
     pub queue: QueueId,
+    /// The period in which it is followed ([`Observer::period`]).
+    pub period: u64,
     /// Its place among the queues that are followed, below [`FOLLOWED`](crate::follow::FOLLOWED).
     pub place: usize,
     /// What it is.

@@ -220,8 +220,7 @@ impl Observer for Watcher {
     }
 
     fn period(&self) -> u64 {
-        // The highest bit, so that it is not 0 before the first period of histograms.
-        if trace::on(FOLLOWING) { 1 << 63 | trace::latency::period() } else { 0 }
+        if trace::on(FOLLOWING) { trace::latency::FOLLOWED | trace::latency::period() } else { 0 }
     }
 
     fn queue(&self, value: &QueueValue) {

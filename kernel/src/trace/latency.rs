@@ -16,6 +16,9 @@ use machine::reason::Reason;
 /// The number of the period. Only the control core changes it.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 
+/// A bit of [`QueueValue::period`], so that it is not 0 before the first period of histograms.
+pub const FOLLOWED: u64 = 1 << 63;
+
 /// What takes time on an engine's core.
 #[derive(Clone, Copy)]
 pub enum Time {
@@ -65,7 +68,7 @@ pub fn record_queue(place: &QueueHistograms, value: &QueueValue) {
     };
     // A device has fewer than 2^16 queues, and an engine fewer slots.
     let queue = (value.queue.slot() as u16, value.queue.queue());
-    place.record(period(), queue, what, value.value, value.count);
+    place.record(value.period & !FOLLOWED, queue, what, value.value, value.count);
 }
 
 /// What the histograms of a queue have of this period.
