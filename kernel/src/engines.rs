@@ -36,7 +36,7 @@ pub fn launch() {
 }
 
 /// The id and the core of each engine.
-pub fn cores() -> impl Iterator<Item = (usize, usize)> {
+pub fn cores() -> impl Iterator<Item = (usize, usize)> + Clone {
     all().iter().map(|engine| (engine.id(), engine.core()))
 }
 

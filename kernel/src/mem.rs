@@ -22,7 +22,7 @@ use memory::{
     tables::{Access, Format, FrameSource, MapError, Tables},
 };
 use spin::Mutex;
-use trace::{capture, histogram::Histogram, published::Published, ring::Slot};
+use trace::{capture, histogram::Histogram, published::Published, queues::QueueHistograms, ring::Slot};
 use x86_64::{
     PhysAddr,
     registers::{
@@ -331,28 +331,32 @@ pub struct TraceMemory {
     pub captures: &'static [Slot<{ capture::WORDS }>],
     pub published: &'static Published,
     pub histograms: &'static [Histogram],
+    pub queues: &'static [QueueHistograms],
     pub range: Range,
 }
 
-/// Takes zeroed memory for so many records, captured frames and histograms of a core's trace. It is never given back.
+/// Takes zeroed memory for so many records, captured frames, histograms and queues of a core's trace. It is never given back.
 ///
 /// # Errors
 /// There is no memory.
-pub fn trace(slots: u64, captures: u64, histograms: u64) -> Result<TraceMemory, OutOfMemory> {
+pub fn trace(slots: u64, captures: u64, histograms: u64, queues: u64) -> Result<TraceMemory, OutOfMemory> {
     let first = slots.saturating_mul(size_of::<Slot>() as u64);
     let second = captures.saturating_mul(size_of::<Slot<{ capture::WORDS }>>() as u64).saturating_add(first);
     let third = second.saturating_add(size_of::<Published>() as u64);
-    let bytes = third.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let fourth = third.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
+    let bytes = fourth.saturating_add(queues.saturating_mul(size_of::<QueueHistograms>() as u64));
     let at = pages(bytes)?;
-    let [after_slots, after_captures, behind] = [first, second, third].map(|offset| at.saturating_add(offset) as usize);
+    let [after_slots, after_captures, behind, last] =
+        [first, second, third, fourth].map(|offset| at.saturating_add(offset) as usize);
     // SAFETY: as in `shared_words`: slots of both kinds, `Published` and histograms are words. Each part begins behind the one
     // before, at a multiple of a word's size, and all end within the pages.
-    let (slots, captures, published, histograms) = unsafe {
+    let (slots, captures, published, histograms, queues) = unsafe {
         (
             core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
             core::slice::from_raw_parts(ptr::with_exposed_provenance(after_slots), captures as usize),
             &*ptr::with_exposed_provenance::<Published>(after_captures),
             core::slice::from_raw_parts(ptr::with_exposed_provenance(behind), histograms as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(last), queues as usize),
         )
     };
     Ok(TraceMemory {
@@ -360,6 +364,7 @@ pub fn trace(slots: u64, captures: u64, histograms: u64) -> Result<TraceMemory, 
         captures,
         published,
         histograms,
+        queues,
         range: (at, at.saturating_add(bytes.next_multiple_of(4096))),
     })
 }

@@ -17,8 +17,8 @@ use crate::{
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
-    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, LineReader, NoMemory, Note, Outcome, Permissions,
-    Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, sentence, table,
+    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
+    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence, table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -263,7 +263,7 @@ impl Operator {
                 console::print(format_args!("{text}"));
             }
             Command::Show(View::Latency) => {
-                let latency = self.trace.latency(None, engines::cores())?;
+                let latency = self.latency(None)?;
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::latency::show(&latency, f))));
             }
             Command::List => {
@@ -370,6 +370,7 @@ impl Operator {
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Capture { guest, filter } => self.capture(&guest, &filter),
             Command::Captures => self.trace.save_captures(),
+            Command::TraceEoi { guest, vector } => self.guests.watch_eoi(&guest, eoi::vector(&vector)?),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())
@@ -385,6 +386,10 @@ impl Operator {
             Some(slot) => self.trace.capture(slot, filter),
             None => Err(sentence(format_args!("guest `{guest}` has no network device {net}"))),
         }
+    }
+
+    fn latency(&self, id: Option<u64>) -> Result<Latency, NoMemory> {
+        self.trace.latency(id, engines::cores(), |slot| self.config.device_at(slot))
     }
 
     fn trace_state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
@@ -494,7 +499,7 @@ impl Operator {
                     (result, _) => self.reply(caller, id, result),
                 }
             }
-            Command::Latency => self.answer(caller, self.trace.latency(id, engines::cores()).map(Event::Latency), id),
+            Command::Latency => self.answer(caller, self.latency(id).map(Event::Latency), id),
             Command::List => {
                 let reply = |guests| Event::Reply { id, ok: true, error: None, guests: Some(guests), version: None };
                 self.answer(caller, self.guests.list().map(reply), id);

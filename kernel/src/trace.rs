@@ -26,8 +26,10 @@ use ::trace::{
         WORDS,
         filter::{Filter, Filters},
     },
+    frames::{FIRST_UPLINK, FIRST_UPLINK_CAUSE},
     histogram::Histogram,
     published::Published,
+    queues::QueueHistograms,
     record::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
         WITHHELD,
@@ -38,12 +40,12 @@ use ::trace::{
 };
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use config::{Config, GuestDevice, Plan};
-use engine::slots::MAX_SLOTS;
+use config::{Config, Plan};
+use engine::{follow::FOLLOWED, observe::QueueValue, slots::MAX_SLOTS};
 use latency::Time;
 use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
-use net::counters::Drops;
+use net::counters::{Drops, UplinkDrop};
 use spin::Once;
 
 /// The ring of a core.
@@ -70,6 +72,8 @@ struct Owned {
     kernel: &'static Published,
     /// How long its exits take, by reason, or its turns and visits.
     histograms: &'static [Histogram],
+    /// If it is an engine's core: what is measured of the queues that it follows.
+    queues: &'static [QueueHistograms],
     /// The guest whose core it is, or [`NO_GUEST`].
     guest: u8,
 }
@@ -126,19 +130,19 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
         return Ok(None);
     }
     let slots = bytes.checked_div(size_of::<Slot>() as u64).unwrap_or_default();
-    let (guest, captures) = match of {
-        Of::Control => (None, 0),
-        Of::Engine => (None, captures(bytes)),
-        Of::Guest(guest) => (Some(guest), 0),
+    let (guest, captures, queues) = match of {
+        Of::Control => (None, 0, 0),
+        Of::Engine => (None, captures(bytes), FOLLOWED as u64),
+        Of::Guest(guest) => (Some(guest), 0, 0),
     };
-    let TraceMemory { slots, captures, published: kernel, histograms, range } =
-        mem::trace(slots, captures, latency::histograms(guest.is_some()))?;
+    let TraceMemory { slots, captures, published: kernel, histograms, queues, range } =
+        mem::trace(slots, captures, latency::histograms(guest.is_some()), queues)?;
     let guest = guest_number(guest);
     // The configuration has only powers of two, from 4 KiB.
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
         of.call_once(|| {
             let captures = CaptureRing::new(captures);
-            Box::new(OfCore(Owned { ring, captures, kernel, histograms, guest }))
+            Box::new(OfCore(Owned { ring, captures, kernel, histograms, queues, guest }))
         });
     }
     Ok(Some(range))
@@ -150,14 +154,16 @@ pub fn memory(config: &Config, cores: usize) -> u64 {
         return 0;
     }
     let captured = captures(config.trace.memory).saturating_mul(size_of::<Slot<WORDS>>() as u64);
-    let captured = captured.next_multiple_of(4096).saturating_mul(config.engines.len().max(1) as u64);
+    let queues = size_of::<QueueHistograms>().saturating_mul(FOLLOWED) as u64;
+    let of_engine = captured.saturating_add(queues).next_multiple_of(4096);
+    let of_engines = of_engine.saturating_mul(config.engines.len().max(1) as u64);
     let histograms = latency::histograms(true).saturating_mul(size_of::<Histogram>() as u64);
     let histograms = histograms.saturating_add(size_of::<Published>() as u64).next_multiple_of(4096);
     // Idle cores have none: at most the control core, the engines' and the guests' have them. Other cores than guests' have
     // fewer histograms, so this is an upper limit.
     let vcpus = config.guests.iter().map(|guest| u64::from(guest.vcpus)).fold(0, u64::saturating_add);
     let busy = vcpus.saturating_add(config.engines.len().max(1) as u64).saturating_add(1).min(cores as u64);
-    config.trace.memory.saturating_add(histograms).saturating_mul(busy).saturating_add(captured)
+    config.trace.memory.saturating_add(histograms).saturating_mul(busy).saturating_add(of_engines)
 }
 
 /// A guest as records have it. There are fewer guests than [`NO_GUEST`].
@@ -277,6 +283,13 @@ impl VcpuTrace {
 pub fn engine_time(core: CoreIndex, what: Time, ticks: u64) {
     if let Some(owned) = owned(core) {
         latency::record(owned.histograms, what as usize, ticks);
+    }
+}
+
+/// Records a value of a queue that the engine on core `core` follows. That core calls it.
+pub fn queue_value(core: CoreIndex, value: &QueueValue) {
+    if let Some(place) = owned(core).and_then(|owned| owned.queues.get(value.place)) {
+        latency::record_queue(place, value);
     }
 }
 
@@ -580,14 +593,16 @@ impl Reader {
     }
 
     /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then what the
-    /// engines did. `engines`: their ids and cores.
+    /// engines did, then the queues that they followed. `engines`: their ids and cores. `device` gives the guest of the device
+    /// in a slot, its kind, and its number among the guest's devices of that kind.
     ///
     /// # Errors
     /// There is no memory for it.
-    pub fn latency(
+    pub fn latency<'a>(
         &self,
         id: Option<u64>,
-        engines: impl Iterator<Item = (usize, CoreIndex)>,
+        engines: impl Iterator<Item = (usize, CoreIndex)> + Clone,
+        device: impl Fn(usize) -> Option<(&'a str, &'a str, usize)>,
     ) -> Result<Latency, NoMemory> {
         let cores = self.cores.0.as_slice();
         let of_core = |core| owned(core).map(|owned| owned.histograms);
@@ -605,6 +620,21 @@ impl Reader {
             let named = |durations| Ok(Durations { guest: Some(::control::copy(&traced.user)?), ..durations });
             Reason::ALL.iter().enumerate().filter_map(of).map(named)
         });
+        let queues =
+            engines.clone().flat_map(|(_, core)| owned(core)).flat_map(|owned| owned.queues).flat_map(|place| {
+                let found = latency::of_queue(place);
+                let (slot, queue) = place.queue();
+                // A guest that was removed is not named any more.
+                let of = device(slot.into());
+                let named = move |durations| {
+                    let (guest, kind, number) = of?;
+                    let name = ::control::write(format_args!("{kind}{number} queue {queue}"));
+                    let named =
+                        |name| Ok(Durations { guest: Some(::control::copy(guest)?), queue: Some(name), ..durations });
+                    Some(name.and_then(named))
+                };
+                found.into_iter().flatten().filter_map(named)
+            });
         let engines = engines.flat_map(|(id, core)| {
             let of = move |what: Time| {
                 Durations::of(what.name(), &latency::totals(of_core(core).into_iter(), what as usize))
@@ -612,7 +642,7 @@ impl Reader {
             let named = move |durations| Ok(Durations { engine: Some(id as u64), ..durations });
             Time::ALL.into_iter().filter_map(of).map(named)
         });
-        let rows = ::control::collect(exits.chain(engines))?;
+        let rows = ::control::collect(exits.chain(engines).chain(queues))?;
         Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
     }
 
@@ -761,12 +791,7 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
     for (number, guest) in (0_u32..).zip(&config.guests) {
         names.push((Table::Guest, number, NOTHING, guest.name.clone()));
         for (device, slot) in guest.devices.iter().zip(config.device_number(number as usize, 0)..) {
-            let kind = match device {
-                GuestDevice::Net(_) => "net",
-                GuestDevice::Block(_) => "block",
-                GuestDevice::Entropy(_) => "entropy",
-                GuestDevice::Console(_) => "console",
-            };
+            let kind = device.kind();
             let same = names
                 .iter()
                 .filter(|(table, _, of, name)| *table == Table::Device && *of == number && name.starts_with(kind));
@@ -774,12 +799,17 @@ fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
             names.push((Table::Device, slot as u32, number, name));
         }
     }
+    for (number, uplink) in (FIRST_UPLINK.into()..).zip(&config.uplinks) {
+        names.push((Table::Device, number, NOTHING, format!("uplink {}", uplink.name)));
+    }
     names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
     names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
     names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
     names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
     let causes = Drops::new();
     names.extend((0..).zip(causes.iter()).map(|(code, (name, _))| (Table::Cause, code, NOTHING, name.into())));
+    let at_uplinks = (FIRST_UPLINK_CAUSE.into()..).zip(UplinkDrop::ALL);
+    names.extend(at_uplinks.map(|(code, drop)| (Table::Cause, code, NOTHING, drop.name().into())));
 
     let (tsc, wall) = time::boot();
     let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };

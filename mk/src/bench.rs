@@ -7,6 +7,7 @@ mod contest;
 mod exit_cost;
 mod exits;
 mod figure;
+mod histograms;
 mod nic;
 mod paper;
 mod switch;

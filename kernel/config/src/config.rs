@@ -73,6 +73,18 @@ impl Config {
             |guest: &'_ Guest| (0..guest.devices.len()).find(|&net| self.net_number(&guest.name, net) == Some(device));
         self.guests.iter().find_map(|guest| Some((guest.name.as_str(), of(guest)?)))
     }
+
+    /// Returns the guest whose device has this number among all devices, the kind of the device, and its number among the
+    /// guest's devices of that kind. `None`: no device has it.
+    #[must_use]
+    pub fn device_at(&self, device: usize) -> Option<(&str, &'static str, usize)> {
+        self.guests.iter().enumerate().find_map(|(number, guest)| {
+            let at = device.checked_sub(self.device_number(number, 0))?;
+            let kind = guest.devices.get(at)?.kind();
+            let before = guest.devices.iter().take(at).filter(|other| other.kind() == kind).count();
+            Some((guest.name.as_str(), kind, before))
+        })
+    }
 }
 
 /// `[control]`: settings of the control core.

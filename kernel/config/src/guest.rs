@@ -69,6 +69,19 @@ pub enum GuestDevice {
     Console(Console),
 }
 
+impl GuestDevice {
+    /// Its kind, as it is named in traces and reports.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Net(_) => "net",
+            Self::Block(_) => "block",
+            Self::Entropy(_) => "entropy",
+            Self::Console(_) => "console",
+        }
+    }
+}
+
 /// `[[guest.entropy]]`: a virtio entropy device, for random bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entropy {

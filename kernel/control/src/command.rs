@@ -14,6 +14,7 @@ use crate::argument::{
     RESTART, SHA256, STOP, TEXT, VALUE, Value, WHY,
 };
 use crate::capture::FILTER;
+use crate::eoi::VECTOR;
 use crate::no_memory::sentence;
 use crate::notice::{NOTICE, Notice};
 use crate::permissions::{Caller, Permissions};
@@ -232,6 +233,15 @@ commands! {
         /// For `on`: names of classes with commas between them, or nothing: see [`crate::trace::classes`].
         classes: String = CLASSES,
     } => PROFILE, shell("trace", "records of what cores do"), json("trace");
+    /// Has each end of one of a guest's interrupts exit, so that the trace has it. In the shell also `trace eoi`.
+    TraceEoi {
+        /// The guest.
+        guest: String = GUEST,
+        /// The vector, or `off`: see [`crate::eoi::vector`].
+        vector: String = VECTOR,
+    } => PROFILE, shell(
+        "trace-eoi", "have each end of this interrupt exit, or off: each costs an\nexit then; only with `completion = \"posted\"`"
+    ), json("trace-eoi");
     /// Captures the first bytes of frames at a guest's port.
     Capture {
         /// The guest.
@@ -264,7 +274,14 @@ impl Command {
     pub fn from_words(line: &str) -> Result<Self, Text> {
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Err("no command; try `help`".into()) };
-        let word = if word == "?" { "help" } else { word };
+        let word = match word {
+            "?" => "help",
+            "trace" if words.clone().next() == Some("eoi") => {
+                words.next();
+                "trace-eoi"
+            }
+            word => word,
+        };
         let Some((row, word)) = Row::of_word(word) else { return Err(unknown("command", word, Row::words())) };
         let mut given = AllGiven::default();
         let mut positions = row.arguments.iter().zip(0_usize..).filter(|(argument, _)| argument.is_positional());
@@ -403,7 +420,7 @@ mod tests {
         let mut help_text = String::new();
         help(&mut help_text).unwrap();
         for word in Row::words() {
-            let understood = ["", " memory", " on", " a weight 3"]
+            let understood = ["", " memory", " on", " a weight 3", " a 49"]
                 .iter()
                 .any(|more| Command::from_words(&format!("{word}{more}")).is_ok());
             assert!(understood, "{word}");

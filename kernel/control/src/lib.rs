@@ -22,6 +22,7 @@ mod command;
 mod complete;
 mod counters;
 mod editor;
+pub mod eoi;
 mod event;
 mod fold;
 mod guest_state;
@@ -59,7 +60,7 @@ mod view;
 use alloc::borrow::Cow;
 
 pub use self::capture::CapturedPort;
-pub use self::latency::{Durations, Latency};
+pub use self::latency::{Durations, Latency, OCCUPANCY};
 pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record, show_records};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};

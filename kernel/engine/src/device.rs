@@ -145,7 +145,7 @@ impl Device {
 
     /// A queue, if it is in use.
     #[inline]
-    fn in_use(&self, queue: u16) -> Option<&Queue> {
+    pub(crate) fn in_use(&self, queue: u16) -> Option<&Queue> {
         self.queues.get(usize::from(queue))?.as_ref().filter(|_| self.running)
     }
 
@@ -616,6 +616,12 @@ impl Device {
             }
         }
         dirty != 0
+    }
+
+    /// Queues whose completions were published and whose driver was not notified yet, one bit each.
+    #[inline]
+    pub(crate) const fn published(&self) -> u16 {
+        self.published
     }
 
     /// Sends the interrupts that the driver wants for published completions, at most one for each MSI-X entry. A device

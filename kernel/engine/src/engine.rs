@@ -13,6 +13,7 @@ use crate::control::{Attachment, Command, Control, Reply};
 use crate::deliver::Deliver;
 use crate::device::Device;
 use crate::devices::Devices;
+use crate::follow::Follower;
 use crate::maps::Maps;
 use crate::observe::{self, Observer, Unobserved};
 use crate::schedule::{GuestWeight, QueueId, Schedule, Served, Visit};
@@ -49,6 +50,8 @@ pub struct Engine<B: Backend, S, D> {
     maps: Option<&'static dyn Maps>,
     /// Buffers of a chain while it is taken from a ring for later.
     scratch: Segments,
+    /// Queues whose requests are followed, while an observer wants that.
+    follower: Follower,
 }
 
 impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
@@ -72,6 +75,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
             long: u64::MAX,
             maps: None,
             scratch: Segments::new(),
+            follower: Follower::new(),
         }
     }
 
@@ -159,8 +163,12 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         if core::mem::take(&mut self.published) {
             fence(Ordering::SeqCst);
         }
+        let follows = self.follower.begin(observer);
         for slot in self.devices.take_touched() {
             if let Some(device) = self.devices.get_untouched(slot) {
+                if follows {
+                    self.follower.published(slot, device.published(), device.generation());
+                }
                 device.notify(slot, &self.deliver, observer);
             }
         }
@@ -204,6 +212,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
         counters.requests.add(u64::from(moved));
         if observed {
+            if self.follower.begin(observer) {
+                self.follower.turn_ends(&self.devices, end, observer);
+            }
             observer.turn(&observe::Turn { begin: now, end, requests: moved });
         }
         end
@@ -216,6 +227,11 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         self.control.counters.visits.add(1);
         let mut portion = Some(visit.portion);
         let first = *time;
+        let begun = if self.follower.begin(observer) {
+            self.devices.get(slot).and_then(|device| self.follower.visit_begins(device, queue, first))
+        } else {
+            None
+        };
         let (mut all, mut spent) = (Served::default(), 0);
         while let Some(p) = portion {
             let served = self.backend.serve(&mut self.devices, slot, queue, &p, *time);
@@ -240,6 +256,9 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         let Served { requests, bytes } = all;
         if requests != 0 {
             self.last_visit = Some((visit.queue, *time));
+            if let (Some(begun), Some(device)) = (begun, self.devices.get(slot)) {
+                self.follower.visited(device, visit.queue, begun, requests, observer);
+            }
         }
         if let Some(device) = self.devices.get_mut(slot) {
             device.after_visit(queue, requests, || all.emptied(&visit.portion), *time);

@@ -16,7 +16,7 @@
 //! rule loses its device; nobody else is affected. The engine polls a queue, or waits for the device's kick in its
 //! [`doorbell`]; [`requests`] decides. [`schedule`] chooses the next queue to visit. A [`backend`] gives requests their
 //! meaning; a [`pair`] combines two. [`order`] has requests completed in the order in which they were taken. [`observe`]
-//! defines where the loop can be observed. [`maps`] are told whose memory is needed. Other cores read [`counters`] at any time.
+//! defines where the loop can be observed, and [`follow`] measures how long the requests of queues take. [`maps`] are told whose memory is needed. Other cores read [`counters`] at any time.
 //!
 //! Nothing here locks or waits. Memory is allocated when an engine is created and, for a device that keeps the order,
 //! when it is activated. It is never allocated afterwards. Nothing that a guest writes can make it panic.
@@ -40,6 +40,7 @@ pub mod device;
 pub mod devices;
 pub mod doorbell;
 pub mod engine;
+pub mod follow;
 pub mod maps;
 pub mod observe;
 mod offered;

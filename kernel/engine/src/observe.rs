@@ -50,6 +50,41 @@ pub struct Completion {
     pub notification: Notification,
 }
 
+/// What of a queue's work is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    /// Ticks from a request's arrival to its completion. It has arrived when the engine first sees it: at the beginning of the
+    /// visit that takes it, or of an earlier one that saw it and left it. The requests of a visit are completed when the last
+    /// of them is published.
+    Arrival,
+    /// Ticks from the publication of completions to the engine's next look at which the driver was known to take them
+    /// ([`Queue::is_taken`](virtio::queue::Queue::is_taken)). It is an upper bound: the driver has done so since the look
+    /// before, which was a turn ago.
+    Taken,
+    /// Requests that wait when a visit begins that takes some of them. 32 or more may be too few. In a packed ring a
+    /// request counts as often as it has descriptors there.
+    Occupancy,
+}
+
+/// A measured value of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueValue {
+    /// Which queue.
+    pub queue: QueueId,
+    /// The period in which it is followed ([`Observer::period`]).
+    pub period: u64,
+    /// Its place among the queues that are followed, below [`FOLLOWED`](crate::follow::FOLLOWED).
+    pub place: usize,
+    /// What it is.
+    pub what: Measured,
+    /// The value: ticks, or requests.
+    pub value: u64,
+    /// How many requests have it.
+    pub count: u32,
+    /// When it was measured, in ticks of the engine's clock.
+    pub at: u64,
+}
+
 /// Observes an engine. It runs on the engine's core, so it must neither wait nor allocate.
 pub trait Observer {
     /// A turn has ended.
@@ -58,6 +93,12 @@ pub trait Observer {
     fn visit(&self, visit: &Visit);
     /// Completed requests were published.
     fn completion(&self, completion: &Completion);
+    /// The number of the period in which queues are followed. 0: they are not. In another period other queues may be followed.
+    fn period(&self) -> u64 {
+        0
+    }
+    /// Something of a queue that is followed was measured.
+    fn queue(&self, _: &QueueValue) {}
 }
 
 /// Observes nothing.
@@ -71,4 +112,10 @@ impl Observer for Unobserved {
     fn visit(&self, _: &Visit) {}
     #[inline(always)]
     fn completion(&self, _: &Completion) {}
+    #[inline(always)]
+    fn period(&self) -> u64 {
+        0
+    }
+    #[inline(always)]
+    fn queue(&self, _: &QueueValue) {}
 }

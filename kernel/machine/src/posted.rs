@@ -153,12 +153,18 @@ impl ApicPage {
     }
 
     /// Returns TMR, which is also the EOI-exit bitmap: the vectors for whose EOI the IOAPIC waits.
-    fn level_triggered(&self) -> Bits {
+    pub(crate) fn level_triggered(&self) -> Bits {
         core::array::from_fn(|i| {
             let register = |n| u64::from(self.register(msr::TMR.wrapping_add(n)));
             let first = (i as u32) << 1;
             register(first) | register(first | 1) << 32
         })
+    }
+
+    /// Whether the last interrupt of this vector was level-triggered.
+    #[must_use]
+    pub fn is_level_triggered(&self, vector: u8) -> bool {
+        bitmap::word(&self.level_triggered(), vector) >> (vector & 63) & 1 != 0
     }
 
     /// Whether an interrupt waits in VIRR. Any core may call it. Only a workaround needs it ([`crate::quirk`]).

@@ -18,6 +18,7 @@ use engine::devices::Devices;
 use engine::requests::ServiceMode;
 use engine::schedule::{Portion, Served};
 use nic::Nic;
+use trace::Classes;
 use virtio::chain::Segments;
 use virtio::config::DeviceConfig;
 use virtio::fault::Fault;
@@ -65,9 +66,14 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
     }
 
-    /// Sets who watches frames at guests' ports.
+    /// Sets who watches frames at guests' ports and at uplinks.
     pub fn watch(&mut self, watch: Watch) {
         self.bridge.watch = Some(watch);
+        for (number, uplink) in self.uplinks.iter_mut().enumerate() {
+            if let Some(uplink) = uplink {
+                uplink.watch(Some(watch), number);
+            }
+        }
     }
 
     /// Adds an uplink. Its NIC's address and the static addresses of its rules are kept from all guests. Call it before the
@@ -84,7 +90,10 @@ impl<N: Nic<Token = Held>> Net<N> {
         self.add(policy, None)
     }
 
-    fn add(&mut self, policy: Option<&'static Policy>, uplink: Option<Uplink<N>>) -> bool {
+    fn add(&mut self, policy: Option<&'static Policy>, mut uplink: Option<Uplink<N>>) -> bool {
+        if let Some(uplink) = &mut uplink {
+            uplink.watch(self.bridge.watch, self.uplinks.len());
+        }
         policy.iter().flat_map(|policy| &policy.fixed).for_each(|&mac| self.bridge.switch.reserve(mac));
         self.bridge.uplink_choice.add(policy) && self.uplinks.push(uplink).is_ok()
     }
@@ -280,8 +289,9 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         for (n, uplink) in uplinks.iter_mut().enumerate() {
             let Some(uplink) = uplink else { continue };
             looked |= uplink.service(now);
-            let counters = uplink.counters();
-            let polled = uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now));
+            let (counters, watched) = (uplink.counters(), bridge.wants(Classes::FRAMES));
+            let polled =
+                uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now, watched));
             moved = polled.saturating_add(moved);
         }
         if looked {

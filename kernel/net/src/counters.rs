@@ -1,5 +1,7 @@
 //! Frame counters of each port of the switch, and of each uplink. "tx" is what a guest sent, "rx" what it received.
 
+use virtio::counters::Counter;
+
 virtio::counters! {
     /// Frames of one port, and the work that was done on them. Only the engine's core writes these counters.
     FrameCounters {
@@ -156,5 +158,82 @@ virtio::counters! {
         nic_all_multicast,
         /// Times that the driver reset the NIC to recover it.
         nic_recoveries,
+    }
+}
+
+/// Why a frame was dropped at an uplink. Each has its counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum UplinkDrop {
+    /// [`UplinkCounters::rx_malformed`]
+    Malformed,
+    /// [`UplinkCounters::rx_own_source`]
+    OwnSource,
+    /// [`UplinkCounters::rx_not_ours`]
+    NotOurs,
+    /// [`UplinkCounters::rx_refused`]
+    Refused,
+    /// [`UplinkCounters::tx_denied`]
+    Denied,
+    /// [`UplinkCounters::tx_refused`]
+    RefusedByNic,
+    /// [`UplinkCounters::tx_dropped`]
+    Unsent,
+}
+
+impl UplinkDrop {
+    /// All of them, by number.
+    pub const ALL: [Self; 7] = [
+        Self::Malformed,
+        Self::OwnSource,
+        Self::NotOurs,
+        Self::Refused,
+        Self::Denied,
+        Self::RefusedByNic,
+        Self::Unsent,
+    ];
+
+    /// Its counter.
+    #[must_use]
+    pub const fn counter(self, of: &UplinkCounters) -> &Counter {
+        match self {
+            Self::Malformed => &of.rx_malformed,
+            Self::OwnSource => &of.rx_own_source,
+            Self::NotOurs => &of.rx_not_ours,
+            Self::Refused => &of.rx_refused,
+            Self::Denied => &of.tx_denied,
+            Self::RefusedByNic => &of.tx_refused,
+            Self::Unsent => &of.tx_dropped,
+        }
+    }
+
+    /// The name of its counter.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "rx_malformed",
+            Self::OwnSource => "rx_own_source",
+            Self::NotOurs => "rx_not_ours",
+            Self::Refused => "rx_refused",
+            Self::Denied => "tx_denied",
+            Self::RefusedByNic => "tx_refused",
+            Self::Unsent => "tx_dropped",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_drop_at_an_uplink_has_the_number_of_its_place_and_the_name_of_its_counter() {
+        for (number, drop) in UplinkDrop::ALL.into_iter().enumerate() {
+            assert_eq!(drop as usize, number);
+            let counters = UplinkCounters::new();
+            drop.counter(&counters).add(1);
+            let counted: Vec<_> = counters.iter().filter(|&(_, count)| count != 0).collect();
+            assert_eq!(counted, [(drop.name(), 1)]);
+        }
     }
 }

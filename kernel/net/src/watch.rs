@@ -1,9 +1,11 @@
-//! Who watches frames at the ports of guests: those that are dropped, and while somebody wants it, all of them.
+//! Who watches frames at the ports of guests and at uplinks: those that are dropped, and while somebody wants it, all of them.
 
 use engine::slots::MAX_SLOTS;
 use trace::Classes;
 use trace::capture::Way;
-use trace::frames::Destination;
+use trace::frames::{Destination, FIRST_UPLINK};
+
+use crate::counters::UplinkDrop;
 
 /// A frame at a port.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,22 @@ pub trait FrameWatcher: Sync {
     fn step(&self, step: Step, port: usize, len: u32);
     /// A batch of frames has made its way. It is called while [`Classes::FRAMES`] is on.
     fn batch(&self, batch: &Batch<'_>);
+    /// Frames of these lengths make a step at the uplink with this number. It is called for each frame that is dropped
+    /// there, and for the other steps while [`Classes::FRAMES`] is on.
+    fn at_uplink(&self, uplink: usize, step: UplinkStep, lengths: &[u32]);
+}
+
+/// A step of a frame at an uplink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UplinkStep {
+    /// It came from the wire. The NIC was asked at this time of the engine's clock.
+    Received(u64),
+    /// The switch has chosen where it goes.
+    Switched(Destination),
+    /// It was given to the NIC, as a whole or as one segment.
+    Given,
+    /// It was dropped. Its length is 0 if the NIC has returned it unsent.
+    Dropped(UplinkDrop),
 }
 
 /// A step of a frame.
@@ -62,7 +80,7 @@ pub struct Batch<'b> {
     pub lengths: &'b [u32],
 }
 
-const _: () = assert!(MAX_SLOTS <= u16::MAX as usize);
+const _: () = assert!(MAX_SLOTS <= FIRST_UPLINK as usize);
 
 /// Whoever watches frames.
 pub type Watch = trace::Watch<dyn FrameWatcher>;

@@ -6,18 +6,21 @@ use crate::{
 };
 use ::trace::{
     Captured, Classes, Kind, Record,
-    frames::{Destination, Fate, Port, write_batch},
+    frames::{Destination, FIRST_UPLINK_CAUSE, Fate, Port, write_batch},
     record::{BUSY, IDLE, NO_GUEST, NOTIFIED, SUPPRESSED},
 };
 use block::watch::DiskWatcher;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use engine::{
-    observe::{Completion, Notification, Observer, Turn, Visit},
+    observe::{Completion, Measured, Notification, Observer, QueueValue, Turn, Visit},
     profile::Profile,
     schedule::QueueId,
     slots::MAX_SLOTS,
 };
-use net::watch::{Batch, FrameWatcher, Seen, Step};
+use net::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep};
+
+/// The classes for which queues are followed.
+const FOLLOWING: Classes = Classes::HISTOGRAMS.union(Classes::VISITS);
 
 /// The observer of an engine.
 pub struct Watcher {
@@ -136,6 +139,39 @@ impl FrameWatcher for Watcher {
         let stamps = (batch.at, crate::arch::time::tsc());
         write_batch(ring, self.port(batch.from), fate, stamps, batch.lengths);
     }
+
+    fn at_uplink(&self, uplink: usize, step: UplinkStep, lengths: &[u32]) {
+        let now = crate::arch::time::tsc;
+        match step {
+            UplinkStep::Received(at) => {
+                self.write_at_uplink(uplink, |port, len| port.record(Kind::FrameIn, at, len), lengths);
+            }
+            UplinkStep::Switched(to) => {
+                let (at, b) = (now(), to.to_b());
+                let record = |port: Port, len| Record { b, ..port.record(Kind::FrameSwitched, at, len) };
+                self.write_at_uplink(uplink, record, lengths);
+            }
+            UplinkStep::Given => {
+                let at = now();
+                self.write_at_uplink(uplink, |port, len| port.record(Kind::FrameOut, at, len), lengths);
+            }
+            UplinkStep::Dropped(drop) if trace::on(Classes::DROPS) => {
+                let (at, code) = (now(), FIRST_UPLINK_CAUSE | drop as u8);
+                let record = |port: Port, len| Record { code, ..port.record(Kind::FrameDropped, at, len) };
+                self.write_at_uplink(uplink, record, lengths);
+            }
+            UplinkStep::Dropped(_) => {}
+        }
+    }
+}
+
+impl Watcher {
+    /// Writes a record of each frame at an uplink.
+    fn write_at_uplink(&self, uplink: usize, record: impl Fn(Port, u32) -> Record, lengths: &[u32]) {
+        // There are fewer than 256.
+        let port = Port::uplink(uplink as u8);
+        lengths.iter().for_each(|&len| self.write(record(port, len)));
+    }
 }
 
 impl DiskWatcher for Watcher {
@@ -180,6 +216,19 @@ impl Observer for Watcher {
             record.a |= u64::from(visit.requests);
             record.b = visit.bytes;
             self.write(record);
+        }
+    }
+
+    fn period(&self) -> u64 {
+        if trace::on(FOLLOWING) { trace::latency::FOLLOWED | trace::latency::period() } else { 0 }
+    }
+
+    fn queue(&self, value: &QueueValue) {
+        if trace::on(Classes::HISTOGRAMS) {
+            trace::queue_value(self.core, value);
+        }
+        if value.what == Measured::Taken && trace::on(Classes::VISITS) {
+            self.write(Record { b: value.value, ..self.of_queue(value.queue, Kind::Taken, value.at) });
         }
     }
 

@@ -251,6 +251,31 @@ impl Guest {
         self.cores.iter().any(|it| it.index == core)
     }
 
+    /// Has its vCPUs exit at each end of an interrupt of this vector, or no more.
+    ///
+    /// # Errors
+    /// It does not run, or its completion mode is not `posted`.
+    pub fn watch_eoi(&self, vector: Option<u8>) -> Result<(), Text> {
+        let Some(machine) = &self.machine else {
+            return Err(sentence(format_args!("guest `{}` does not run", self.config.name)));
+        };
+        if !machine.watch_eoi(vector, |s| signal::send(&self.cores, s)) {
+            return Err(sentence(format_args!(
+                "guest `{}` is not served in the mode `posted`: in `inject` each end of an interrupt exits anyway, in the \
+                 other modes none does",
+                self.config.name
+            )));
+        }
+        if let Some(vector) = vector {
+            log::warn!(
+                "guest {}: each end of an interrupt {vector:#x} costs an exit until `trace eoi {} off`, or until it stops",
+                self.config.name,
+                self.config.name
+            );
+        }
+        Ok(())
+    }
+
     /// Asks it to stop, because one of its cores makes no progress in the hypervisor. It is down when that core has come back.
     pub fn stuck(&self, why: impl fmt::Display) {
         if let Some(machine) = &self.machine {

@@ -196,6 +196,15 @@ impl Guests {
         setting.apply(shown, managed)
     }
 
+    /// Has a guest exit at each end of an interrupt of this vector, or no more.
+    ///
+    /// # Errors
+    /// No such guest, it does not run, or its mode is not `posted`.
+    pub fn watch_eoi(&self, name: &str, vector: Option<u8>) -> Result<(), Text> {
+        let number = self.find(name)?;
+        self.guests.get(number).map_or(Ok(()), |guest| guest.watch_eoi(vector))
+    }
+
     /// How guest `number` is, for changes.
     pub fn seen(&self, number: usize) -> Seen {
         self.guests.get(number).map_or(Seen::Down, Guest::seen)

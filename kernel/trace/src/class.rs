@@ -22,7 +22,7 @@ bitflags! {
         const TURNS = 1 << 3;
         /// Turns of engines that moved nothing: up to millions a second.
         const IDLE_TURNS = 1 << 4;
-        /// Visits to queues, and completions.
+        /// Visits to queues, completions, and when drivers took them.
         const VISITS = 1 << 5;
         /// Frames: in, switched, out.
         const FRAMES = 1 << 6;
@@ -78,7 +78,7 @@ impl Classes {
             Kind::Entry => Self::ENTRIES,
             Kind::Injection | Kind::Delivery | Kind::Kick => Self::INTERRUPTS,
             Kind::Turn => Self::TURNS,
-            Kind::Visit | Kind::Completion => Self::VISITS,
+            Kind::Visit | Kind::Completion | Kind::Taken => Self::VISITS,
             Kind::FrameIn | Kind::FrameSwitched | Kind::FrameOut => Self::FRAMES,
             Kind::FrameDropped => Self::DROPS,
             Kind::DiskSubmitted | Kind::DiskCompleted => Self::DISKS,

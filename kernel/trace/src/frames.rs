@@ -5,6 +5,7 @@
 
 use core::ops::Deref;
 
+use crate::record::NO_GUEST;
 use crate::ring::{Ring, Slot};
 use crate::{Kind, Record};
 
@@ -53,21 +54,33 @@ impl Destination {
     }
 }
 
+/// The slot of the engine's first uplink in records. The others follow. Slots of devices are below.
+pub const FIRST_UPLINK: u16 = 0x100;
+
+/// The code of the first cause of drops at uplinks. Codes of causes at guests' ports are below.
+pub const FIRST_UPLINK_CAUSE: u8 = 0x80;
+
 /// A port, as records have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// The engine's slot of its device.
+    /// The engine's slot of its device, or [`FIRST_UPLINK`] plus the number of the uplink.
     pub slot: u16,
-    /// The number of its guest.
+    /// The number of its guest, or [`NO_GUEST`].
     pub guest: u8,
 }
 
 impl Port {
+    /// An uplink, by its number among those of the engine, below 256.
+    #[must_use]
+    pub const fn uplink(number: u8) -> Self {
+        Self { slot: FIRST_UPLINK | number as u16, guest: NO_GUEST }
+    }
+
     /// The record of a frame of `len` bytes at this port.
     #[must_use]
     #[inline]
     pub const fn record(self, kind: Kind, tsc: u64, len: u32) -> Record {
-        // A slot is below 256, and `a` has all of it.
+        // A device's slot and an uplink's number are below 256, and `a` has all of the slot.
         let a = (self.slot as u64) << 32 | len as u64;
         Record { guest: self.guest, unit: self.slot as u8, a, ..Record::new(kind, tsc) }
     }
@@ -143,6 +156,13 @@ mod tests {
         let mut cursor = Cursor::new();
         let records = core::iter::from_fn(|| cursor.read(&ring));
         records.map(|r| (r.known_kind().unwrap(), r.tsc, r.guest, r.unit, r.a, r.b)).collect()
+    }
+
+    #[test]
+    fn an_uplink_has_a_slot_above_those_of_devices_and_its_number_as_unit() {
+        let record = Port::uplink(3).record(Kind::FrameOut, 7, 60);
+        assert_eq!((record.guest, record.unit, record.a), (NO_GUEST, 3, 0x103 << 32 | 60));
+        assert_eq!(Port::uplink(0).slot, FIRST_UPLINK);
     }
 
     #[test]

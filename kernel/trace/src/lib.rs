@@ -15,6 +15,7 @@
 //! - [`saving`]: sends header and rings, as fast as COM2 or a port takes them.
 //! - [`stream`]: the format of a saved trace, and its reader. The reader accepts any bytes.
 //! - [`histogram`]: distributions of durations in fixed memory.
+//! - [`queues`]: the distributions of a queue.
 //! - [`published`]: a few words that one core writes and another one reads.
 //!
 //! The tools of the operator import this crate too. Nothing here allocates, waits or panics, whatever the bytes are.
@@ -30,6 +31,7 @@ pub mod histogram;
 pub mod published;
 #[cfg(all(test, not(miri)))]
 mod published_model;
+pub mod queues;
 pub mod record;
 pub mod ring;
 #[cfg(all(test, not(miri)))]

@@ -99,14 +99,19 @@ kinds! {
     /// Completed requests of a queue were published. `unit`: the queue. `code`: [`NOTIFIED`] or [`SUPPRESSED`]. `a`: the
     /// engine's slot of the device, times 2^32.
     Completion = 8, "completion";
-    /// A frame was taken from a guest's port. `unit`: the port. `a`: its slot, times 2^32, plus its length in bytes.
+    /// A frame was taken from a guest's port, or came from the wire. `unit`: the port, or the number of the uplink, which has no
+    /// guest. `a`: its slot, times 2^32, plus its length in bytes. The slot of an uplink is its number plus
+    /// [`FIRST_UPLINK`](crate::frames::FIRST_UPLINK).
     FrameIn = 9, "frame-in";
-    /// The switch has chosen where a frame of a guest goes. `unit`: the port that it came from. `a`: as for `frame-in`. `b`: where
+    /// The switch has chosen where a frame goes. `unit`: the port or uplink that it came from. `a`: as for `frame-in`. `b`: where
     /// to, as [`Destination`](crate::frames::Destination).
     FrameSwitched = 10, "frame-switched";
-    /// A frame was given to a guest's port. `unit`: the port. `a`: as for `frame-in`, of this port.
+    /// A frame was given to a guest's port, or a frame or a segment to an uplink's NIC. The NIC sends it later: the sender's
+    /// request is completed when the NIC does not need its buffers any more. `unit` and `a`: as for `frame-in`, of this port.
     FrameOut = 11, "frame-out";
-    /// A frame was dropped at a port of a guest. `unit`: 0. `code`: the cause, by the header's table. `a`: as for `frame-in`.
+    /// A frame was dropped at a port of a guest, where `unit` is 0, or at an uplink, where it is the uplink's number. `code`: the
+    /// cause, by the header's table. `a`: as for `frame-in`. A frame that the NIC has returned unsent has length 0: it is not
+    /// known any more.
     FrameDropped = 12, "frame-dropped";
     /// A request was given to a disk. `unit`: the queue. `code`: its type, as the driver gave it (virtio 1.3 5.2.6): 0 a read, 1
     /// a write, 4 a flush, 11 a discard, 13 write zeroes. `a`: the engine's slot of the device, times 2^32, plus a number that no
@@ -128,6 +133,10 @@ kinds! {
     /// [`WITHHELD`] or [`ENDS_GUEST`]. `a`: the physical address, 0 if it is not known. `b`: the bank's status. `tsc`: when
     /// the control core told it. A machine check that stops the machine has no record.
     MachineCheck = 18, "machine-check";
+    /// The driver of a queue was seen to have taken completions. `unit`: the queue. `a`: the engine's slot of the device, times
+    /// 2^32. `b`: ticks since they were published. That is an upper bound: the driver has taken them since the engine's look
+    /// before. Not each publication has such a record: see `engine::follow`.
+    Taken = 19, "taken";
 }
 
 /// An event.

@@ -10,8 +10,8 @@ use scenarios::platform::Platform;
 use scenarios::setup::Setup;
 use serde_json::Value;
 
-use super::attackers;
 use super::figure::Figure;
+use super::{attackers, histograms};
 use crate::emulator::Emulator;
 use crate::{callgrind, fetch, image, ui};
 
@@ -181,6 +181,7 @@ pub fn figures() -> Result<Vec<Figure>> {
         [Some(figure(format!("a frame of {}", row.name()), count.native, row.aim)), ratio].into_iter().flatten()
     };
     let frames = count()?.into_iter().flat_map(figures);
+    let frames = frames.chain(histograms::figures()?);
     Ok(frames.chain(attackers::count()?.iter().flat_map(attackers::Count::figures)).collect())
 }
 
@@ -202,6 +203,7 @@ pub fn gate() -> Result<String> {
             None => format!("{now} for {name}"),
         });
     }
+    said.push(histograms::gate()?);
     let attackers = attackers::count()?;
     attackers.iter().try_for_each(attackers::Count::check)?;
     said.push(format!("{} kinds of attackers are charged for what they cause", attackers.len()));

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::{Command, Counters, Event, GuestState, StopReason, TraceStep};
+use control::{Command, Counters, Event, GuestState, Latency, OCCUPANCY, StopReason, TraceStep};
 use net::counters::Drops;
 use sidecore_trace::export::{self, pcapng};
 use sidecore_trace::model::Damage;
@@ -30,7 +30,7 @@ use crate::session::Session;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let whole = "two guests that ping, exits and visits traced from the start and sent on COM2: by guest and reason, records and \
                  their cycles equal the counters exactly; the engine's visits are those of the counters; drops by guest and \
-                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records; each frame \
+                 cause and states of guests are all there; histograms have the counts, sums and percentiles of the records, those of queues the requests of the visits; each frame \
                  and each request of a disk has its steps; captured frames are the counters', and tshark reads as many pings as were sent; Perfetto's schema \
                  decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
@@ -124,7 +124,8 @@ impl<'a> Read<'a> {
         Ok(read)
     }
 
-    fn name(&self, table: Table, number: u32) -> Result<&'a str> {
+    /// The name of a number.
+    pub fn name(&self, table: Table, number: u32) -> Result<&'a str> {
         let name = self.headers.iter().find_map(|header| header.name(table, number));
         Ok(name.with_context(|| format!("no name for {number} of {table:?}"))?.name)
     }
@@ -425,7 +426,7 @@ fn histograms(context: &mut Context<'_>, session: &mut Session, read: &Read<'_>,
     let mut wanted: BTreeMap<(String, String), (u64, u64)> =
         counted(counters).into_iter().map(|((guest, _, reason), figures)| ((guest, reason), figures)).collect();
     let (mut rows, mut percentiles) = (0, 0);
-    for row in &latency.rows {
+    for row in latency.rows.iter().filter(|row| row.queue.is_none()) {
         let key = (row.guest.clone().unwrap_or("engine".to_owned()), row.what.to_string());
         // No records of idle turns are written here.
         let Some(spans) = spans.get_mut(&key) else {
@@ -455,10 +456,57 @@ fn histograms(context: &mut Context<'_>, session: &mut Session, read: &Read<'_>,
     figures.exactly("exits counted that are in no histogram", wanted.len() as u64, 0)?;
     figures.at_least("histograms whose counts and sums are right", rows, 12)?;
     figures.at_least("percentiles that are those of the records", percentiles, 4 * 12)?;
+    queues(context, &latency, read)?;
     let shown = session.type_until("show latency\r", "visit", seconds(60))?;
     ensure!(shown.contains("nothing is recorded now") && shown.contains("p99 us"), "show latency: {shown}");
     ensure!(shown.lines().all(|line| line.chars().count() <= 80), "show latency is too wide: {shown}");
     Ok(())
+}
+
+/// Checks what was measured of the guests' queues against the records of visits, and of what drivers have taken.
+fn queues(context: &mut Context<'_>, latency: &Latency, read: &Read<'_>) -> Result<()> {
+    // By guest, device and queue: visits that took requests, those requests, and ticks until the driver had taken some.
+    let mut visits: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+    let mut taken: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
+    let name = |record: &Record| {
+        let device = read.name(Table::Device, (record.a >> 32) as u32)?;
+        let guest = read.name(Table::Guest, record.guest.into())?;
+        anyhow::Ok((guest.to_owned(), format!("{device} queue {}", record.unit)))
+    };
+    for (_, record) in read.records(Kind::Visit).filter(|(_, record)| record.a & 0xffff_ffff != 0) {
+        let (count, requests) = visits.entry(name(&record)?).or_default();
+        *count += 1;
+        *requests += record.a & 0xffff_ffff;
+    }
+    for (_, record) in read.records(Kind::Taken) {
+        taken.entry(name(&record)?).or_default().push(record.b);
+    }
+    let (mut right, mut told) = (0, 0);
+    for row in &latency.rows {
+        let (Some(guest), Some(queue)) = (&row.guest, &row.queue) else { continue };
+        let key = (guest.clone(), queue.clone());
+        let visits = visits.get(&key).copied().unwrap_or_default();
+        match &*row.what {
+            // The trace may be switched off between the histogram and the record.
+            OCCUPANCY => ensure!(row.count.abs_diff(visits.0) <= 1 && row.max >= 1, "{row:?}: {} visits", visits.0),
+            // These back-ends complete all requests of a visit before the turn ends.
+            "arrival" if queue == "net0 queue 1" || queue.starts_with("block0") => {
+                ensure!(row.count.abs_diff(visits.1) <= 64, "{row:?}: {} requests", visits.1);
+                right += 1;
+            }
+            "arrival" => ensure!(row.count <= visits.1, "{row:?}: {} requests", visits.1),
+            "taken" => {
+                let spans = taken.get_mut(&key).with_context(|| format!("{row:?}: no such record"))?;
+                spans.sort_unstable();
+                ensure!(row.count.abs_diff(spans.len() as u64) <= 1, "{row:?}: {} records", spans.len());
+                ensure!(row.max >= spans[spans.len() - 1], "{row:?}: longer ones have records");
+                told += row.count;
+            }
+            what => bail!("{what} of a queue"),
+        }
+    }
+    context.figures.at_least("queues of guests whose requests were all measured", right, 3)?;
+    context.figures.at_least("times that drivers were seen to have taken completions", told, 200)
 }
 
 /// Checks that the records of states are those that COM2 told, and the records of drops those that the ports have counted.

@@ -5,9 +5,16 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
+use control::{Counters, TraceStep};
+use net::counters::UplinkDrop;
 use sha2::{Digest as _, Sha256};
+use trace::frames::{FIRST_UPLINK_CAUSE, Port};
+use trace::record::NO_GUEST;
+use trace::stream::Table;
+use trace::{Kind, Record};
 
 use super::outside::nobody_complains;
+use super::trace::{Read as Traced, collect, command, ended};
 use crate::boot::{Boot, alone};
 use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
@@ -22,7 +29,8 @@ const FILE_BYTES: usize = 16 << 20;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let virtio = "a virtio network device as uplink: pings, and a file in and out again, from two guests";
-    let two = "two uplinks: a guest reaches a network by each, another only its own";
+    let two = "two uplinks: a guest reaches a network by each, another only its own; each frame at an uplink has its \
+               records, as many as the counters say";
     vec![
         alone(Scenario::new("uplink-virtio", virtio, QEMU), uplink_virtio),
         alone(Scenario::new("two-uplinks", two, QEMU), two_uplinks),
@@ -71,14 +79,64 @@ fn take() -> Result<(u16, thread::JoinHandle<std::io::Result<Vec<u8>>>)> {
 
 fn two_uplinks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let setup = with_two_ports("two-uplinks", Uplink::TwoVirtio, "00:10.0");
-    let session = context.boot(&setup)?;
-    two_networks(context, session, ["00:11.0", "00:10.0"])
+    let mut setup = with_entries(setup, "[trace]\nmemory = \"1M\"\non = [\"frames\", \"drops\"]\n\n");
+    setup.memory_mib += 8;
+    let mut session = context.boot(&setup)?;
+    let arrived = collect(&mut session);
+    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
+    two_networks(context, &mut session, ["00:11.0", "00:10.0"])?;
+    let before = session.counters()?;
+    session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
+    let bytes = ended(&mut session, &arrived)?;
+    traced(context, &bytes, [&before, &session.counters()?])?;
+    session.shut_down().map(drop)
+}
+
+/// Checks the records of frames at the uplinks against the counters. The trace was switched off between the two counters.
+fn traced(context: &mut Context<'_>, bytes: &[u8], counters: [&Counters; 2]) -> Result<()> {
+    let read = Traced::new(bytes)?;
+    for (number, name) in (0_u8..).zip(["left", "right"]) {
+        let of = |kind| {
+            let slot = u64::from(Port::uplink(number).slot);
+            read.records(kind).map(|(_, record)| record).filter(move |record| record.a >> 32 == slot)
+        };
+        let figure = |records: Vec<Record>| {
+            let strange = records.iter().filter(|record| record.guest != NO_GUEST || record.unit != number).count();
+            let bytes: u64 = records.iter().map(|record| record.a & 0xffff_ffff).sum();
+            (records.len() as u64, bytes, strange)
+        };
+        let uplinks = counters.map(|counters| counters.uplink(name).context("an uplink is missing"));
+        let [before, after] = uplinks;
+        let (before, after) = (before?, after?);
+        let mut compare = |what: &str, found: u64, counter: &str| {
+            let counted = before.count(counter)..=after.count(counter);
+            ensure!(counted.contains(&found), "{what} at {name}: {found} traced, {counted:?} counted");
+            context.figures.note(&format!("{what} at {name}"), found as f64);
+            Ok(())
+        };
+        for (kind, way) in [(Kind::FrameIn, "rx"), (Kind::FrameOut, "tx")] {
+            let (count, bytes, strange) = figure(of(kind).collect());
+            ensure!(strange == 0, "{strange} records of {name} have a guest or another unit");
+            compare(kind.name(), count, &format!("{way}_packets"))?;
+            compare(&format!("bytes of {}", kind.name()), bytes, &format!("{way}_bytes"))?;
+        }
+        for drop in UplinkDrop::ALL {
+            let code = FIRST_UPLINK_CAUSE | drop as u8;
+            let dropped = of(Kind::FrameDropped).filter(|record| record.code == code).count() as u64;
+            ensure!(read.name(Table::Cause, code.into())? == drop.name(), "the name of cause {code}");
+            compare(drop.name(), dropped, drop.name())?;
+        }
+        let switched = of(Kind::FrameSwitched).count() as u64;
+        context.figures.at_least(&format!("frames from the wire that were switched, at {name}"), switched, PINGS)?;
+    }
+    Ok(())
 }
 
 fn two_x520(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let setup = with_two_ports("two-x520", Uplink::TwoX520, "01:00.0");
-    let (session, nics) = context.boot_with_two(&setup)?;
-    two_networks(context, session, ["02:00.0", "01:00.0"])?;
+    let (mut session, nics) = context.boot_with_two(&setup)?;
+    two_networks(context, &mut session, ["02:00.0", "01:00.0"])?;
+    session.shut_down()?;
     nics.iter().try_for_each(|nic| nobody_complains(context, nic, "sidecore"))
 }
 
@@ -105,7 +163,7 @@ fn with_two_ports(name: &str, uplink: Uplink, right: &str) -> Setup {
 
 /// Each guest reaches the networks behind its own uplinks and no other. `devices`: the devices of the left and the
 /// right uplink.
-fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str; 2]) -> Result<()> {
+fn two_networks(context: &mut Context<'_>, session: &mut Session, devices: [&str; 2]) -> Result<()> {
     for (guest, peer) in [("a", SECOND_HOST_ADDRESS), ("a", HOST_ADDRESS), ("b", HOST_ADDRESS)] {
         let ping = session.result(guest, "ping", seconds(240))?;
         ensure!(ping["peer"] == peer, "{guest} pinged another than {peer}: {ping}");
@@ -133,7 +191,7 @@ fn two_networks(context: &mut Context<'_>, mut session: Session, devices: [&str;
         figures.exactly(&format!("packets of guests back by {}", uplink.name), uplink.count("rx_own_source"), 0)?;
         figures.exactly(&format!("packets dropped by {}", uplink.name), uplink.count("tx_dropped"), 0)?;
     }
-    session.shut_down().map(drop)
+    Ok(())
 }
 
 fn uplink_virtio(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

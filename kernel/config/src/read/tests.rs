@@ -309,6 +309,10 @@ fn devices_are_in_the_order_of_their_functions_and_numbered_over_all_guests() {
         [(0, 0), (0, 2), (1, 0), (1, 1)].map(|(guest, device)| config.device_number(guest, device)),
         [0, 2, 3, 4]
     );
+    assert_eq!(
+        [1, 2, 3, 4, 5].map(|device| config.device_at(device)),
+        [Some(("a", "net", 1)), Some(("a", "entropy", 0)), Some(("b", "net", 0)), Some(("b", "entropy", 0)), None]
+    );
     let numbers = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)];
     assert_eq!(numbers.map(|(name, net)| config.net_number(name, net)), [Some(0), Some(1), None, Some(3), None, None]);
 }

@@ -5,6 +5,8 @@ const OUT_OF_ORDER: Features = ALL.difference(Features::IN_ORDER);
 
 #[path = "attach.rs"]
 mod attach;
+#[path = "follow.rs"]
+mod follow;
 #[path = "interrupts.rs"]
 mod interrupts;
 #[path = "kicks_only.rs"]

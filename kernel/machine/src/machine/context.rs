@@ -38,6 +38,8 @@ pub struct Context {
     pub(super) activity: Activity,
     /// Another core watches its timer now.
     pub(super) alarm: bool,
+    /// The vector whose EOI exits for the trace, or 0.
+    pub(super) watched_eoi: u8,
     /// An NMI waits for injection.
     pub(super) nmi: bool,
     pub(super) xcr0: u64,
@@ -66,6 +68,7 @@ impl Context {
             apic,
             activity,
             alarm: false,
+            watched_eoi: 0,
             nmi: false,
             xcr0: 1,
             mtrr_default_type: 0,

@@ -8,7 +8,6 @@ use super::{
     shadowing::Claimed,
     state::Machine,
     stop::Stop,
-    virtualized::hand_over,
 };
 use crate::vcpu::{Event, StartState, Vcpu};
 
@@ -78,7 +77,7 @@ impl Machine {
         }
         inject_nmi(vcpu, context, host);
         match self.virtual_apic(context.index) {
-            Some(page) => hand_over(page, vcpu, context),
+            Some(page) => self.hand_over(page, vcpu, context),
             None => inject(vcpu, context, host),
         }
         if self.eli.is_some() {

@@ -48,7 +48,7 @@ impl Machine {
                 Outcome::Done
             }
             Exit::Nmi | Exit::NotEntered | Exit::Deadline => Outcome::Done,
-            Exit::EndOfInterrupt(vector) => self.level_ended(vector, host),
+            Exit::EndOfInterrupt(vector) => self.interrupt_ended(vector, context, host),
             Exit::ApicWrite(number) => self.apic_written(number, context, host),
             Exit::Cpuid => self.cpuid_exit(vcpu, context),
             Exit::Halt => self.halt(vcpu, context),

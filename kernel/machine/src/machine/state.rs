@@ -3,6 +3,7 @@
 extern crate alloc;
 
 use alloc::{boxed::Box, string::String};
+use core::sync::atomic::AtomicU8;
 
 use memory::GuestMemory;
 use spin::{Mutex, mutex::TicketMutex};
@@ -71,6 +72,9 @@ pub struct Machine {
     pub(super) devices: TicketMutex<Devices>,
     pub(super) refusals: Refusals,
     pub(super) stopped: Mutex<Option<Stop>>,
+    /// The vector whose EOI is to exit for the trace, or 0. Each vCPU's core takes it over at its next entry. Only if the CPU
+    /// virtualizes the guest's APICs.
+    pub(super) watched_eoi: AtomicU8,
 }
 
 impl Machine {
@@ -149,6 +153,7 @@ impl Machine {
             devices: TicketMutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
             memory,
             stopped: Mutex::new(None),
+            watched_eoi: AtomicU8::new(0),
         })
     }
 

@@ -3,6 +3,8 @@
 //! Follows SDM vol. 3C ch. 30. The CPU carries out writes of TPR, EOI and self IPI without an exit. Writes of the ICR,
 //! the LVTs, the timer and the other registers exit, as with an APIC in software.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::{
     context::{Activity, Context},
     host::{Host, Signal, now},
@@ -12,10 +14,10 @@ use super::{
 };
 use crate::{
     alarm::Alarm,
-    decode,
+    bitmap, decode,
     lapic::{Delivery, Destination, Message, msr},
     mailbox::Mailbox,
-    posted::{Addresses, ApicPage, Wake},
+    posted::{Addresses, ApicPage, HandOver, OnPage, Wake},
     vcpu::{Interrupts, Vcpu},
 };
 
@@ -57,6 +59,8 @@ impl Machine {
         if let Some(page) = self.virtual_apic(context.index) {
             page.reset();
             context.apic.show(page);
+            // The back-end's bitmap is empty after INIT.
+            context.watched_eoi = 0;
         }
     }
 
@@ -99,6 +103,43 @@ impl Machine {
         self.interrupts == Interrupts::Virtualized && self.mailbox(context.index).is_some_and(|m| !m.has_mail())
     }
 
+    /// Has each vCPU exit when its guest ends an interrupt of this vector, for the trace. The EOI has its effect all the same.
+    /// `None`: no more. It lasts for the life of the guest. Any core may call it. `signal` is as for [`Machine::deliver`].
+    /// Returns false if the CPU does not virtualize the guest's APICs.
+    #[must_use]
+    pub fn watch_eoi(&self, vector: Option<u8>, mut signal: impl FnMut(Signal)) -> bool {
+        if self.interrupts != Interrupts::Virtualized {
+            return false;
+        }
+        self.watched_eoi.store(vector.unwrap_or(0), Relaxed);
+        for (index, OnPage(mailbox)) in self.mailboxes.iter().enumerate() {
+            mailbox.ask_to_look();
+            signal(Signal::Kick(index));
+        }
+        true
+    }
+
+    /// Moves the interrupts that have arrived into the page, before an entry. The CPU delivers each when the guest can take it.
+    /// Updates which EOIs exit.
+    pub(super) fn hand_over(&self, page: &ApicPage, vcpu: &mut impl Vcpu, context: &mut Context) {
+        let mut change = context.apic.hand_over(page);
+        let watched = self.watched_eoi.load(Relaxed);
+        if watched != context.watched_eoi {
+            context.watched_eoi = watched;
+            let HandOver { rvi, .. } = change.unwrap_or_else(|| page.request(&[0; 4], &[0; 4]));
+            change = Some(HandOver { rvi, eoi_exits: Some(page.level_triggered()) });
+        }
+        if let Some(mut change) = change {
+            if let (Some(bits), 1..) = (&mut change.eoi_exits, watched) {
+                bitmap::insert(bits, watched);
+            }
+            vcpu.handed_over(&change);
+        }
+        if context.activity == Activity::Halted && page.deliverable().is_some() && vcpu.interruptible() {
+            context.activity = Activity::Running;
+        }
+    }
+
     /// Whether [`Machine::ring`] has timers to check.
     #[must_use]
     pub fn is_watched(&self) -> bool {
@@ -139,6 +180,13 @@ impl Machine {
         }
     }
 
+    /// Handles an exit by the guest's end of an interrupt: of a level-triggered one, or of one that is watched
+    /// ([`Machine::watch_eoi`]).
+    pub(super) fn interrupt_ended(&self, vector: u8, context: &Context, host: &impl Host) -> Outcome {
+        let level = self.virtual_apic(context.index).is_some_and(|page| page.is_level_triggered(vector));
+        if context.watched_eoi == vector && !level { Outcome::Done } else { self.level_ended(vector, host) }
+    }
+
     /// Handles the guest's end of a level-triggered interrupt.
     pub(super) fn level_ended(&self, vector: u8, host: &impl Host) -> Outcome {
         self.devices.lock().end_of_interrupt(vector, |message| {
@@ -173,16 +221,5 @@ impl Machine {
         }
         vcpu.skip_to(decode::next_rip(vcpu, length));
         true
-    }
-}
-
-/// Moves the interrupts that have arrived into the page, before an entry. The CPU delivers each when the guest can take
-/// it.
-pub(super) fn hand_over(page: &ApicPage, vcpu: &mut impl Vcpu, context: &mut Context) {
-    if let Some(change) = context.apic.hand_over(page) {
-        vcpu.handed_over(&change);
-    }
-    if context.activity == Activity::Halted && page.deliverable().is_some() && vcpu.interruptible() {
-        context.activity = Activity::Running;
     }
 }

@@ -190,7 +190,7 @@ impl Bridge {
             return None;
         }
         if self.is_watched() {
-            self.show_egress(port, frames.get(..taken).unwrap_or(&[]), now);
+            self.show_egress(port, uplink, frames.get(..taken).unwrap_or(&[]), now);
         }
         self.switch.learn(addresses.source(), PLAIN, port, now);
         let bytes = frames.iter().take(taken).map(|&(_, bytes)| u64::from(bytes)).sum::<u64>();
@@ -206,13 +206,20 @@ impl Bridge {
     /// Shows a batch from a port that was handed to an uplink.
     #[cold]
     #[inline(never)]
-    fn show_egress(&self, from: usize, frames: &[(Offered<'_>, u32)], now: u64) {
+    fn show_egress<N: Nic<Token = Held>>(
+        &self,
+        from: usize,
+        uplink: &Uplink<N>,
+        frames: &[(Offered<'_>, u32)],
+        now: u64,
+    ) {
         let mut lengths = [0; BATCH];
         for (length, (_, bytes)) in lengths.iter_mut().zip(frames) {
             *length = bytes.saturating_sub(HEADER);
         }
         let lengths = lengths.get(..frames.len()).unwrap_or(&lengths);
         self.show_steps(&watch::Batch { from, to: Some(Destination::Uplink), given: false, at: now, lengths });
+        uplink.show_given(lengths);
     }
 }
 

@@ -5,7 +5,7 @@ use engine::devices::Devices;
 use nic::{Checked, Received};
 
 use crate::bridge::{Bridge, Forwarding};
-use crate::counters::UplinkCounters;
+use crate::counters::{UplinkCounters, UplinkDrop};
 use crate::cursor::Cursor;
 use crate::ethernet::ETHERNET_BYTES;
 use crate::features::Features;
@@ -15,6 +15,7 @@ use crate::policy::vlan::{Tagging, Vlan};
 use crate::policy::{Entered, UNCHECKED};
 use crate::ports::PortSet;
 use crate::receive_buffers::{Buffers, Refused, complete, gather, need, put};
+use crate::watch::UplinkStep;
 
 /// A frame from the wire. Its first bytes are copied, so that a tag can be added or removed. The other bytes stay in
 /// the NIC's buffers.
@@ -52,7 +53,7 @@ impl<'a> IngressFrame<'a> {
 }
 
 impl Bridge {
-    /// Forwards a frame from `uplink` to the guests that it is addressed to.
+    /// Forwards a frame from `uplink` to the guests that it is addressed to. `watched`: somebody follows each frame.
     pub(crate) fn ingress(
         &mut self,
         devices: &mut Devices,
@@ -60,11 +61,16 @@ impl Bridge {
         uplink: usize,
         counters: &UplinkCounters,
         now: u64,
+        watched: bool,
     ) {
+        if watched {
+            self.show_at_uplink(uplink, UplinkStep::Received(now), received);
+        }
+        let dropped = |bridge: &Self, drop| bridge.drop_from_wire(uplink, counters, drop, received);
         let mut frame = IngressFrame::new(received);
         let (destination, source) = (frame.front.destination(), frame.front.source());
         if frame.len() < ETHERNET_BYTES || source.is_multicast() {
-            return counters.rx_malformed.add(1);
+            return dropped(self, UplinkDrop::Malformed);
         }
         let mut mirrors = PortSet::NONE;
         let policy = self.uplink_choice.policy(uplink);
@@ -73,7 +79,7 @@ impl Bridge {
             None => Ok(UNCHECKED),
         };
         self.mirror_received(devices, &mut frame, mirrors);
-        let Ok(Entered { vlan, tag }) = entered else { return counters.rx_refused.add(1) };
+        let Ok(Entered { vlan, tag }) = entered else { return dropped(self, UplinkDrop::Refused) };
         if let Some(tag) = tag {
             frame.front.set_tag(tag);
             frame.front.retag(Tagging::Untagged, vlan);
@@ -81,15 +87,23 @@ impl Bridge {
         if self.switch.lookup(source, vlan, now).is_some() {
             // A frame from outside has a guest's address as its source: there is a forwarding loop, or a host that
             // pretends to be the guest.
-            return counters.rx_own_source.add(1);
+            return dropped(self, UplinkDrop::OwnSource);
         }
-        match self.forwarding(destination, vlan, None, None, now) {
-            Forwarding::Port(to) if self.uplink_choice.serves(uplink, to, vlan) => {
+        let forwarding = match self.forwarding(destination, vlan, None, None, now) {
+            Forwarding::Port(to) if !self.uplink_choice.serves(uplink, to, vlan) => Forwarding::Nowhere,
+            Forwarding::Flood if !destination.is_multicast() => Forwarding::Nowhere,
+            other => other,
+        };
+        if watched {
+            self.show_at_uplink(uplink, UplinkStep::Switched(forwarding.destination()), received);
+        }
+        match forwarding {
+            Forwarding::Port(to) => {
                 self.deliver_received_to_port(devices, &mut frame, vlan, to, now);
             }
-            Forwarding::Flood if destination.is_multicast() => {
+            Forwarding::Flood => {
                 if policy.is_some_and(|policy| policy.flood(now).is_err()) {
-                    return counters.rx_refused.add(1);
+                    return dropped(self, UplinkDrop::Refused);
                 }
                 for to in self.attached {
                     if self.uplink_choice.serves(uplink, to, vlan) {
@@ -97,9 +111,7 @@ impl Bridge {
                     }
                 }
             }
-            Forwarding::Port(_) | Forwarding::Flood | Forwarding::Nowhere | Forwarding::Uplink => {
-                counters.rx_not_ours.add(1)
-            }
+            Forwarding::Nowhere | Forwarding::Uplink => dropped(self, UplinkDrop::NotOurs),
         }
     }
 

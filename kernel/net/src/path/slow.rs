@@ -8,6 +8,7 @@ use nic::Nic;
 use virtio::fault::Fault;
 
 use crate::bridge::{Bridge, Forwarding};
+use crate::counters::UplinkDrop;
 use crate::cursor::Cursor;
 use crate::features::Features;
 use crate::frame::{Frame, Front, Rejected};
@@ -131,7 +132,7 @@ impl Bridge {
         frame.front_mut().retag(egress_route.tagging, egress_route.vlan);
         self.mirror(devices, port, queue, frame, mirrors);
         if !passes {
-            uplink.counters().tx_denied.add(1);
+            uplink.drop_frame(UplinkDrop::Denied, frame.len());
         }
         passes
     }

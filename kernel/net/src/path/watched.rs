@@ -1,14 +1,17 @@
 //! Shows frames to whoever watches them ([`crate::watch`]). Nothing here runs while no class of [`EACH_FRAME`] is on, but for
 //! [`Bridge::show_drop`].
 
+use nic::Received;
 use trace::Classes;
 use trace::capture::Way;
 use virtio::counters::Counter;
 
 use crate::batch::HEADER;
 use crate::bridge::Bridge;
+use crate::counters::{UplinkCounters, UplinkDrop};
 use crate::current::{Current, NO_PORT};
-use crate::watch::{Batch, EACH_FRAME, FrameWatcher, Seen, Step};
+use crate::uplink::Watched;
+use crate::watch::{Batch, EACH_FRAME, FrameWatcher, Seen, Step, UplinkStep};
 
 impl Bridge {
     /// Returns whether somebody wants to see each frame.
@@ -55,6 +58,26 @@ impl Bridge {
     pub(crate) fn cause(&self, port: usize, cause: &Counter) -> Option<u8> {
         // There are fewer than 256 causes.
         self.counters(port).drops.position(cause).map(|number| number as u8)
+    }
+
+    /// Shows a step of a frame from the wire.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_at_uplink(&self, uplink: usize, step: UplinkStep, received: &Received<'_>) {
+        if let Some(watcher) = self.watcher_of(Classes::FRAMES) {
+            watcher.at_uplink(uplink, step, &[received.len() as u32]);
+        }
+    }
+
+    /// Counts a frame from the wire that is dropped at the uplink, and shows it.
+    pub(crate) fn drop_from_wire(
+        &self,
+        uplink: usize,
+        counters: &UplinkCounters,
+        drop: UplinkDrop,
+        received: &Received<'_>,
+    ) {
+        Watched { watch: self.watch, number: uplink }.drop_frame(counters, drop, received.len() as u32);
     }
 
     /// Shows a frame that was dropped, and that is counted elsewhere.

@@ -8,12 +8,16 @@ use core::convert::Infallible;
 
 use engine::control::{Attachment, Command, Control, Reply};
 use engine::engine::Engine;
+use engine::follow::FOLLOWED;
+use engine::observe::{Completion, Measured, Observer, QueueValue, Turn, Visit};
 use engine::pair::{Half, Pair};
 use engine::schedule::{Chosen, Fine, Limits};
 use engine::testing::Absent;
 use engine::testing::Recorder;
 use trace::Classes;
 use trace::frames::{Destination, Fate, write_batch};
+use trace::histogram::{Histogram, Totals};
+use trace::queues::{QueueHistograms, What};
 use trace::ring::{Ring, Slot};
 use virtio::config::MAX_QUEUES;
 
@@ -29,7 +33,7 @@ use crate::policy::stage::{Action, Rule, Stage};
 use crate::policy::vlan::Membership;
 use crate::port::Port;
 use crate::ports::MAX_PORTS;
-use crate::watch::{Batch, FrameWatcher, Seen, Step, Watch};
+use crate::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep, Watch};
 
 /// The engine that is measured. As in the product, each call to a back-end goes through the multiplexer.
 type Switch = Engine<Pair<Net, Absent>, Chosen, &'static Recorder>;
@@ -58,6 +62,57 @@ pub struct Load {
     pub traced: bool,
 }
 
+/// Which turns are run.
+trait Turns {
+    /// Runs a turn. Returns how many requests it moved.
+    fn turn(&self, engine: &mut Switch) -> u32;
+}
+
+/// Turns that nobody counts or times.
+struct Plain;
+
+impl Turns for Plain {
+    fn turn(&self, engine: &mut Switch) -> u32 {
+        engine.turn(1)
+    }
+}
+
+/// Records in histograms, as the product does.
+#[derive(Default)]
+struct Recorded {
+    turns: [Histogram; 2],
+    visits: Histogram,
+    queues: [QueueHistograms; FOLLOWED],
+}
+
+impl Observer for Recorded {
+    fn turn(&self, turn: &Turn) {
+        let [idle, busy] = &self.turns;
+        let histogram = if turn.requests == 0 { idle } else { busy };
+        histogram.record(1, turn.end.wrapping_sub(turn.begin));
+    }
+
+    fn visit(&self, visit: &Visit) {
+        self.visits.record(1, visit.end.wrapping_sub(visit.begin));
+    }
+
+    fn completion(&self, _: &Completion) {}
+
+    fn period(&self) -> u64 {
+        1
+    }
+
+    fn queue(&self, value: &QueueValue) {
+        let what = match value.what {
+            Measured::Arrival => What::Arrival,
+            Measured::Taken => What::Taken,
+            Measured::Occupancy => What::Occupancy,
+        };
+        let queue = (value.queue.slot() as u16, value.queue.queue());
+        self.queues[value.place].record(1, queue, what, value.value, value.count);
+    }
+}
+
 /// Writes the records of frames, as the product does.
 struct Tracer {
     ring: Ring<Vec<Slot>>,
@@ -77,14 +132,27 @@ impl FrameWatcher for Tracer {
         let Some(Destination::Port(to)) = batch.to else { panic!("all of these frames arrive") };
         write_batch(&self.ring, port(batch.from as u16), Fate::Given(port(to)), (batch.at, batch.at), batch.lengths);
     }
+
+    fn at_uplink(&self, _: usize, _: UplinkStep, _: &[u32]) {
+        panic!("there is no uplink");
+    }
+}
+
+impl Turns for Recorded {
+    fn turn(&self, engine: &mut Switch) -> u32 {
+        let requests = &engine.control().counters.requests;
+        let before = requests.get();
+        engine.counted_turn(1, &|| 1, self);
+        requests.get().wrapping_sub(before) as u32
+    }
 }
 
 /// The engine's work for one batch.
 #[inline(never)]
-fn measured(engine: &mut Switch, frames: u32) {
+fn measured(engine: &mut Switch, frames: u32, turns: &impl Turns) {
     let mut moved = 0;
     while moved < frames {
-        moved += engine.turn(1);
+        moved += turns.turn(engine);
     }
 }
 
@@ -123,6 +191,20 @@ fn make_udp(frame: &mut [u8], n: u16) {
 /// Sends [`FRAMES`] frames, and checks each one that arrives. The memory of both guests is leaked.
 /// Returns what `clock` counted during the engine's work, from a call before each batch to a call after it.
 pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
+    run_with(load, false, &Plain, clock)
+}
+
+/// Sends the same frames in turns that are counted, as those of the product. `on`: they are also recorded in histograms, with
+/// visits and the queues, as while the class `histograms` is on.
+pub fn run_counted(load: Load, on: bool) {
+    let recorded: Box<Recorded> = Box::default();
+    run_with(load, on, &*recorded, || 0);
+    let mut arrived = Totals::default();
+    recorded.queues.iter().for_each(|queue| arrived.add(&queue.arrival, 1));
+    assert_eq!(arrived.count(), if on { FRAMES as u64 } else { 0 }, "each frame's arrival is measured");
+}
+
+fn run_with(load: Load, observed: bool, turns: &impl Turns, clock: impl Fn() -> u64) -> u64 {
     let features = if load.packed { Features::all() } else { SPLIT };
     let idle = if load.idle { 1000_usize.div_ceil(MAX_QUEUES) as u8 } else { 0 };
     let idle: Vec<_> = (0..idle).map(Idle::new).collect();
@@ -151,6 +233,7 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
     while engine.visited_queues() != 2 {
         engine.turn(1);
     }
+    control.observe(observed);
     b.post(2 * BATCH, &[2048]);
     let batch = if load.lone { 1 } else { BATCH };
     let frames: Vec<_> = (0..batch as u16)
@@ -166,7 +249,7 @@ pub fn run(load: Load, clock: impl Fn() -> u64) -> u64 {
             assert!(a.send(frame, &[]), "the queue has room");
         }
         let begin = clock();
-        measured(&mut engine, batch as u32);
+        measured(&mut engine, batch as u32, turns);
         counted += clock() - begin;
         for frame in &frames {
             assert_eq!(b.receive().as_ref(), Some(frame));

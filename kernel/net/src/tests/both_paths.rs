@@ -15,7 +15,7 @@ use super::{ALL, PACKED, PLAIN};
 use crate::features::Features;
 use crate::testing::{BROADCAST, BUFFERS, Guest, MEMORY};
 use crate::tests::support::Bench;
-use crate::watch::{Batch, FrameWatcher, Seen as SeenFrame, Step as FrameStep, Watch};
+use crate::watch::{Batch, FrameWatcher, Seen as SeenFrame, Step as FrameStep, UplinkStep, Watch};
 use frames::What;
 use rules::Rules;
 use trace::capture::Way;
@@ -207,6 +207,10 @@ impl FrameWatcher for Watched {
                 steps.push((to.into(), Made::Given, len));
             }
         }
+    }
+
+    fn at_uplink(&self, _: usize, _: UplinkStep, _: &[u32]) {
+        panic!("there is no uplink");
     }
 }
 

@@ -31,5 +31,7 @@ mod threads;
 mod uplink;
 #[path = "uplink_rules.rs"]
 mod uplink_rules;
+#[path = "uplink_watched.rs"]
+mod uplink_watched;
 #[path = "wire.rs"]
 mod wire;

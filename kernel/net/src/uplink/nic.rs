@@ -11,17 +11,21 @@ use nic::{
 };
 use virtio::queue::Token;
 
-use crate::counters::UplinkCounters;
+use crate::counters::{UplinkCounters, UplinkDrop};
 use crate::cursor::Cursor;
 use crate::offload::{self, MAX_FRONT, OffloadRequest, Segmentation};
 use crate::policy::Policy;
 use crate::ports::MAX_PORTS;
 use crate::uplink::EgressFrame;
 use crate::uplink::held::{Held, Part};
+use crate::uplink::watched::Watched;
+use crate::watch::Watch;
 use crate::work;
 
 /// Most uplinks of an engine.
 pub const MAX_UPLINKS: usize = 4;
+// A record has the number of an uplink in a byte.
+const _: () = assert!(MAX_UPLINKS <= 256);
 
 /// Most frames received in one turn. They are divided evenly among the receive queues.
 const TURN_BUDGET: u32 = 64;
@@ -54,6 +58,13 @@ struct WireFrame<'a> {
     len: u32,
 }
 
+impl WireFrame<'_> {
+    /// Bytes of the frame.
+    const fn bytes(&self) -> u32 {
+        self.len.saturating_add(self.header.len() as u32)
+    }
+}
+
 /// One NIC, and the guests' requests that it holds.
 pub struct Uplink<N> {
     nic: N,
@@ -67,6 +78,7 @@ pub struct Uplink<N> {
     ticks: NonZeroU64,
     serviced: u64,
     unflushed: bool,
+    watched: Watched,
 }
 
 impl<N: Nic<Token = Held>> Uplink<N> {
@@ -83,7 +95,23 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             ticks: NonZeroU64::new(ticks).unwrap_or(NonZeroU64::MIN),
             serviced: 0,
             unflushed: false,
+            watched: Watched::default(),
         }
+    }
+
+    /// Sets who watches its frames. `number`: its number among the engine's uplinks.
+    pub(crate) const fn watch(&mut self, watch: Option<Watch>, number: usize) {
+        self.watched = Watched { watch, number };
+    }
+
+    /// Counts a frame of `len` bytes that was dropped here, and shows it.
+    pub(crate) fn drop_frame(&self, drop: UplinkDrop, len: u32) {
+        self.watched.drop_frame(self.counters, drop, len);
+    }
+
+    /// Shows frames of these lengths that the NIC took in a batch. Call it while frames are watched.
+    pub(crate) fn show_given(&self, lengths: &[u32]) {
+        self.watched.given(lengths);
     }
 
     /// Returns its NIC's own address.
@@ -130,7 +158,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             None => Err(token),
         };
         if let Err(token) = sent {
-            self.counters.tx_refused.add(1);
+            self.drop_frame(UplinkDrop::RefusedByNic, frame.len);
             if let Some(device) = devices.get_mut(port) {
                 device.complete(token, 0);
             }
@@ -214,7 +242,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             }
             let single = WireFrame { header: own, ..single };
             if self.transmit(memory, &single, Offload::NOTHING, Part::Segment(index as u8)).is_err() {
-                self.counters.tx_refused.add(1);
+                self.drop_frame(UplinkDrop::RefusedByNic, single.bytes());
                 break;
             }
             self.counters.tx_segments.add(1);
@@ -254,7 +282,8 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         *held = held.saturating_add(1);
         self.unflushed = true;
         self.counters.tx_packets.add(1);
-        self.counters.tx_bytes.add(u64::from(single.len).saturating_add(single.header.len() as u64));
+        self.counters.tx_bytes.add(single.bytes().into());
+        self.watched.given(&[single.bytes()]);
         Ok(())
     }
 
@@ -297,13 +326,13 @@ impl<N: Nic<Token = Held>> Uplink<N> {
 
     /// Completes the requests that the NIC is done with. Returns their number.
     pub(crate) fn reclaim(&mut self, devices: &mut Devices) -> u32 {
-        let Self { nic, held, segmented, counters, .. } = self;
+        let Self { nic, held, segmented, counters, watched, .. } = self;
         nic.reclaim(0, |Held { port, part }, outcome| {
             if let Some(held) = held.get_mut(port) {
                 *held = held.saturating_sub(1);
             }
             if outcome == Outcome::Dropped {
-                counters.tx_dropped.add(1);
+                watched.drop_frame(counters, UplinkDrop::Unsent, 0);
             }
             let token = match part {
                 Part::Whole(token) => Some(token),

@@ -412,6 +412,46 @@ impl Packed {
         })
     }
 
+    /// The first position that the driver cannot see as used.
+    #[inline]
+    pub(super) const fn published(&self) -> u16 {
+        self.published.0
+    }
+
+    /// As [`super::Queue::distance`].
+    #[inline]
+    pub(super) const fn distance(&self, from: u16, to: u16) -> u16 {
+        Position(to).ahead_of(Position(from), self.table.size)
+    }
+
+    /// As [`super::Queue::has_passed`].
+    #[inline]
+    pub(super) const fn has_passed(&self, position: u16, mark: u16) -> bool {
+        self.distance(mark, position) < self.table.size
+    }
+
+    /// As [`super::Queue::driver_word`].
+    #[inline]
+    pub(super) fn driver_word(&self, memory: &GuestMemory) -> u32 {
+        memory.read_u32(self.driver).unwrap_or_default()
+    }
+
+    /// As [`super::Queue::is_past`].
+    #[inline]
+    pub(super) fn is_past(&self, word: u32, mark: u16) -> bool {
+        self.event_idx
+            && word >> 16 & EVENTS_FLAGS == EVENTS_DESC
+            && Position::of_bits(word as u16, self.table.size).is_some_and(|event| self.has_passed(event.0, mark))
+    }
+
+    /// As [`super::Queue::is_taken`].
+    #[inline]
+    pub(super) fn is_taken(&self, memory: &GuestMemory, mark: u16, word: u32) -> bool {
+        let now = self.driver_word(memory);
+        let names_one = self.event_idx && now >> 16 & EVENTS_FLAGS == EVENTS_DESC;
+        now != word && (!names_one || self.is_past(now, mark))
+    }
+
     pub(super) fn arm(&self, memory: &GuestMemory) -> Result<u16, Fault> {
         let suppression = if self.event_idx {
             // The driver notifies when it offers this very descriptor.

@@ -212,6 +212,57 @@ impl Queue {
         either!(&mut self.ring, ring => ring.used_notification(memory))
     }
 
+    /// The position up to which the driver can see completions. Positions count the entries of a split ring, or the
+    /// descriptors of a packed one, so that requests of more than one descriptor count more than once there.
+    #[must_use]
+    #[inline]
+    pub fn published(&self) -> u16 {
+        either!(&self.ring, ring => ring.published())
+    }
+
+    /// How far it is from one position on to another one.
+    #[must_use]
+    #[inline]
+    pub fn distance(&self, from: u16, to: u16) -> u16 {
+        either!(&self.ring, ring => ring.distance(from, to))
+    }
+
+    /// Whether `position` is `mark`, or less than half of all positions after it.
+    #[must_use]
+    #[inline]
+    pub fn has_passed(&self, position: u16, mark: u16) -> bool {
+        either!(&self.ring, ring => ring.has_passed(position, mark))
+    }
+
+    /// What the driver says now of the interrupts that it wants: `used_event` or a flag in a split ring, its event suppression
+    /// structure in a packed one. 0 if that is not in the guest's memory.
+    #[must_use]
+    #[inline]
+    pub fn driver_word(&self, memory: &GuestMemory) -> u32 {
+        either!(&self.ring, ring => ring.driver_word(memory))
+    }
+
+    /// Whether such a word names a completion at `mark` or after it.
+    #[must_use]
+    #[inline]
+    pub fn is_past(&self, word: u32, mark: u16) -> bool {
+        either!(&self.ring, ring => ring.is_past(word, mark))
+    }
+
+    /// Whether the driver is known to have taken the completions before `mark`, or to have begun to. It had said `word`
+    /// ([`Queue::driver_word`]) when they were published. It is known by any of these:
+    ///
+    /// - its word has changed, and names a completion at `mark` or after it,
+    /// - its word has changed, and names no completion: it has switched interrupts on or off,
+    /// - in a split ring it has offered so much that it must have taken them.
+    ///
+    /// A driver that writes something else is believed.
+    #[must_use]
+    #[inline]
+    pub fn is_taken(&self, memory: &GuestMemory, mark: u16, word: u32) -> bool {
+        either!(&self.ring, ring => ring.is_taken(memory, mark, word))
+    }
+
     /// Enables notifications, then reads the ring again. Returns how many requests there are. Only if it returns 0 may
     /// the caller wait for a notification.
     ///

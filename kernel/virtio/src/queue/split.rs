@@ -316,6 +316,49 @@ impl Split {
         Ok(if wanted { UsedNotification::Wanted } else { UsedNotification::Suppressed })
     }
 
+    /// The used index that the driver can see.
+    #[inline]
+    pub(super) const fn published(&self) -> u16 {
+        self.published_used
+    }
+
+    /// As [`super::Queue::distance`].
+    #[inline]
+    pub(super) const fn distance(&self, from: u16, to: u16) -> u16 {
+        to.wrapping_sub(from)
+    }
+
+    /// As [`super::Queue::has_passed`].
+    #[inline]
+    pub(super) const fn has_passed(&self, position: u16, mark: u16) -> bool {
+        position.wrapping_sub(mark) < 0x8000
+    }
+
+    /// As [`super::Queue::driver_word`].
+    #[inline]
+    pub(super) fn driver_word(&self, _: &GuestMemory) -> u32 {
+        if self.event_idx {
+            self.words.used_event.load().into()
+        } else {
+            u32::from(self.words.avail_flags.load() & AVAIL_F_NO_INTERRUPT)
+        }
+    }
+
+    /// As [`super::Queue::is_past`].
+    #[inline]
+    pub(super) const fn is_past(&self, word: u32, mark: u16) -> bool {
+        self.event_idx && self.has_passed(word as u16, mark)
+    }
+
+    /// As [`super::Queue::is_taken`].
+    #[inline]
+    pub(super) fn is_taken(&self, memory: &GuestMemory, mark: u16, word: u32) -> bool {
+        let now = self.driver_word(memory);
+        // The driver offers no more than a queue, so it has taken what is a queue behind.
+        (now != word && (!self.event_idx || self.is_past(now, mark)))
+            || self.has_passed(self.words.avail_index.load().wrapping_sub(self.table.size), mark)
+    }
+
     pub(super) fn arm(&mut self, memory: &GuestMemory) -> Result<u16, Fault> {
         self.armed = true;
         if self.event_idx {

@@ -100,6 +100,7 @@ fn a_guest_s_addresses_and_times_are_shown_when_there_are_some() {
     state.take(&Line::Text(
         r#"{"event":"latency","on":true,"tsc_hz":2000000,"rows":[
             {"guest":"a","what":"hlt","count":3,"sum":90,"p50":20,"p90":30,"p99":40,"max":40},
+            {"guest":"a","queue":"net0 queue 1","what":"arrival","count":3,"sum":90,"p50":20,"p90":30,"p99":40,"max":40},
             {"guest":"b","what":"cpuid","count":1,"sum":9,"p50":9,"p90":9,"p99":9,"max":9}]}"#
             .replace('\n', ""),
     ));

@@ -206,7 +206,7 @@ fn times(state: &State, id: &str) -> Table {
     );
     let Some(latency) = &state.latency else { return table };
     let us = |ticks: u64| Value::Number((latency.tsc_hz > 0).then(|| ticks as f64 * 1e6 / latency.tsc_hz as f64));
-    for row in latency.rows.iter().filter(|row| row.guest.as_deref() == Some(id)) {
+    for row in latency.rows.iter().filter(|row| row.guest.as_deref() == Some(id) && row.queue.is_none()) {
         let times = [row.p50, row.p90, row.p99, row.max].map(us);
         let cells = [Value::text(&row.what), row.count.into()].into_iter().chain(times).collect();
         table.row(clean(&row.what, NAME), Tone::Plain, cells);

@@ -72,6 +72,7 @@ fn of<'a>(event: &Event, trace: &Trace, symbol: Option<&'a str>) -> Line<'a> {
         Some(
             Kind::Visit
                 | Kind::Completion
+                | Kind::Taken
                 | Kind::FrameIn
                 | Kind::FrameSwitched
                 | Kind::FrameOut

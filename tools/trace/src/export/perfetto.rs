@@ -76,7 +76,7 @@ impl Place {
                 guest.map(|guest| Self::Vcpu(guest, record.unit))
             }
             Kind::Life => guest.map(Self::Guest),
-            Kind::Visit | Kind::Completion | Kind::DiskSubmitted | Kind::DiskCompleted => {
+            Kind::Visit | Kind::Completion | Kind::Taken | Kind::DiskSubmitted | Kind::DiskCompleted => {
                 Some(Self::Queue(event.core, slot(record), record.unit))
             }
             Kind::FrameIn | Kind::FrameSwitched | Kind::FrameOut | Kind::FrameDropped => {
@@ -247,6 +247,10 @@ fn annotations(event: &Event, trace: &Trace) -> Vec<Annotation> {
             all.push(number("bytes", record.b));
         }
         Some(Kind::Completion) => device(None),
+        Some(Kind::Taken) => {
+            device(None);
+            all.push(number("ticks", record.b));
+        }
         Some(Kind::FrameIn | Kind::FrameOut | Kind::FrameDropped) => device(Some("bytes")),
         Some(Kind::FrameSwitched) => {
             device(Some("bytes"));

@@ -4,10 +4,14 @@
 //! |---|---|---|---|
 //! | `visit to completion` | begin of a visit | requests published | engine, slot, queue: the next one |
 //! | `completion to signal` | requests published, guest told | interrupt or kick sent to a vCPU's core | engine, guest: the next one |
+//! | `completion to taken` | requests published | the engine's next look at which the driver had taken them | one record |
 //! | `kick to injection` | kick sent to a vCPU's core | an interrupt injected | guest, vCPU: the next one |
 //! | `frame in to switched` | frame taken | destination chosen | engine, slot, length: in their order |
 //! | `frame switched to out` | destination chosen | frame given to a port | engine, slot of that port, length: in their order |
+//! | `frame switched to NIC` | uplink chosen | frame given to a NIC | engine, length: in their order |
 //! | `disk` | request submitted | request completed | engine, slot, queue, number |
+//!
+//! When the driver has taken requests is an upper bound. Not all of them have such a record.
 //!
 //! A begin that comes before the end of the one before it takes its place. A kick may have another cause than a completion.
 //! An interrupt that needs no exit (`posted`, `direct`, `eli`) is not seen any more once it was sent.
@@ -20,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use trace::Kind;
-use trace::frames::Destination;
+use trace::frames::{Destination, FIRST_UPLINK};
 use trace::record::{INTERRUPT, NOTIFIED};
 
 use super::row::Row;
@@ -44,9 +48,11 @@ pub struct Stage {
 enum Way {
     VisitCompletion,
     CompletionSignal,
+    CompletionTaken,
     KickInjection,
     FrameInSwitched,
     FrameSwitchedOut,
+    FrameSwitchedNic,
     Disk,
 }
 
@@ -55,9 +61,11 @@ impl Way {
         match self {
             Self::VisitCompletion => "visit to completion",
             Self::CompletionSignal => "completion to signal",
+            Self::CompletionTaken => "completion to taken",
             Self::KickInjection => "kick to injection",
             Self::FrameInSwitched => "frame in to switched",
             Self::FrameSwitchedOut => "frame switched to out",
+            Self::FrameSwitchedNic => "frame switched to NIC",
             Self::Disk => "disk",
         }
     }
@@ -174,6 +182,10 @@ fn take(ways: &mut Ways, event: &Event) {
                 ways.begin((Way::CompletionSignal, core, record.guest.into(), 0), at, false);
             }
         }
+        Some(Kind::Taken) => {
+            let ticks = u32::try_from(record.b).unwrap_or(u32::MAX);
+            ways.times.entry(Way::CompletionTaken).or_default().add(ticks);
+        }
         Some(Kind::Delivery | Kind::Kick) => {
             ways.end((Way::CompletionSignal, core, record.guest.into(), 0), at);
             if record.known_kind() == Some(Kind::Kick) {
@@ -186,10 +198,16 @@ fn take(ways: &mut Ways, event: &Event) {
         Some(Kind::FrameIn) => ways.begin((Way::FrameInSwitched, core, frame.0, frame.1), at, true),
         Some(Kind::FrameSwitched) => {
             ways.end((Way::FrameInSwitched, core, frame.0, frame.1), at);
-            // A frame for several ports, or for nobody of this machine, has no such stage.
-            if let Some(Destination::Port(to)) = Destination::from_b(record.b) {
-                ways.begin((Way::FrameSwitchedOut, core, to.into(), frame.1), at, true);
+            match Destination::from_b(record.b) {
+                Some(Destination::Port(to)) => ways.begin((Way::FrameSwitchedOut, core, to.into(), frame.1), at, true),
+                // The record does not say which uplink.
+                Some(Destination::Uplink) => ways.begin((Way::FrameSwitchedNic, core, 0, frame.1), at, true),
+                // A frame for several ports, or for nobody, has no such stage.
+                Some(Destination::Several | Destination::Nobody) | None => {}
             }
+        }
+        Some(Kind::FrameOut) if frame.0 >= FIRST_UPLINK.into() => {
+            ways.end((Way::FrameSwitchedNic, core, 0, frame.1), at);
         }
         Some(Kind::FrameOut) => ways.end((Way::FrameSwitchedOut, core, frame.0, frame.1), at),
         Some(Kind::DiskSubmitted) => ways.begin((Way::Disk, core, record.a, queue.1), at, false),
@@ -245,6 +263,15 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_what_was_taken_is_a_stage_of_its_own() {
+        let records = [
+            (1, at(100, Kind::Completion, NOTIFIED, 3 << 32)),
+            (1, Record { b: 70, ..at(170, Kind::Taken, 0, 3 << 32) }),
+        ];
+        assert_eq!(stages(&records, Vec::new()), [("completion to taken", 1, 70, 0)]);
+    }
+
+    #[test]
     fn an_end_of_another_queue_vector_or_engine_is_not_taken() {
         let visit = at(100, Kind::Visit, 0, 0);
         let completion = at(105, Kind::Completion, SUPPRESSED, 0);
@@ -266,13 +293,27 @@ mod tests {
             switched(20, 60, Destination::Port(5)),
             switched(31, 60, Destination::Port(5)),
             (1, at(33, Kind::FrameOut, 0, 5 << 32 | 60)),
-            // What leaves the machine is not given to a port.
+            // What leaves the machine is given to a NIC. What comes from there is given to a port.
             frame(40, Kind::FrameIn, 1500),
             switched(42, 1500, Destination::Uplink),
+            (1, at(47, Kind::FrameOut, 0, u64::from(FIRST_UPLINK) << 32 | 1500)),
+            (1, at(50, Kind::FrameIn, 0, u64::from(FIRST_UPLINK) << 32 | 90)),
+            (
+                1,
+                Record {
+                    b: Destination::Port(5).to_b(),
+                    ..at(51, Kind::FrameSwitched, 0, u64::from(FIRST_UPLINK) << 32 | 90)
+                },
+            ),
+            (1, at(53, Kind::FrameOut, 0, 5 << 32 | 90)),
         ];
         assert_eq!(
             stages(&records, Vec::new()),
-            [("frame in to switched", 3, 30, 1), ("frame switched to out", 1, 13, 1)]
+            [
+                ("frame in to switched", 4, 30, 1),
+                ("frame switched to out", 2, 13, 1),
+                ("frame switched to NIC", 1, 5, 0)
+            ]
         );
     }
 

@@ -310,3 +310,45 @@ fn only_these_guests_have_a_page() {
     assert!(a.page.is_multiple_of(4096) && a.descriptor.is_multiple_of(4096), "Bochs 3.0 wants both on a page's edge");
     assert!(rig.machine.virtual_apic_addresses(2).is_none());
 }
+
+#[test]
+fn an_eoi_that_is_watched_exits_and_does_nothing_else_until_it_is_not_watched_any_more() {
+    let mut rig = virtualized(Quirks::default());
+    let watch = |rig: &Rig, vector| {
+        let mut signals = Vec::new();
+        assert!(rig.machine.watch_eoi(vector, |s| signals.push(s)));
+        assert_eq!(signals, [Signal::Kick(0), Signal::Kick(1)], "their cores have to write the bitmaps");
+        assert!(!mailbox(rig).entering_guest(), "it looks before it enters");
+    };
+    watch(&rig, Some(0x41));
+    rig.enter(0);
+    assert_eq!(rig.vcpu().handed_over, [HandOver { rvi: 0, eoi_exits: Some([0, 2, 0, 0]) }]);
+    assert!(mailbox(&rig).entering_guest());
+    mailbox(&rig).left_guest();
+    assert_eq!(rig.exit(&[], Exit::EndOfInterrupt(0x41)), Next::Continue);
+    // A level-triggered interrupt changes the bitmap; the watched vector stays in it.
+    let level =
+        Message { destination: Destination::Physical(0), delivery: Delivery::Fixed { vector: 0x35, level: true } };
+    rig.machine.send(level, |_| {});
+    rig.enter(0);
+    assert_eq!(rig.counted(Reason::VirtualEoi), 1);
+    let change = HandOver { rvi: 0x35, eoi_exits: Some([1 << 0x35, 2, 0, 0]) };
+    assert_eq!(rig.vcpu().handed_over.last(), Some(&change));
+    // An edge-triggered one does not, and changes nothing of it.
+    deliver(&rig, interrupt(0, 0x33));
+    rig.enter(0);
+    assert_eq!(rig.vcpu().handed_over.last(), Some(&HandOver { rvi: 0x35, eoi_exits: None }));
+    watch(&rig, None);
+    rig.enter(0);
+    let change = HandOver { rvi: 0x35, eoi_exits: Some([1 << 0x35, 0, 0, 0]) };
+    assert_eq!(rig.vcpu().handed_over.last(), Some(&change));
+    assert_eq!(rig.vcpu().handed_over.len(), 4);
+}
+
+#[test]
+fn no_eoi_is_watched_where_the_cpu_does_not_virtualize_the_apic() {
+    let rig = rig(1);
+    let mut signals = Vec::new();
+    assert!(!rig.machine.watch_eoi(Some(0x41), |s| signals.push(s)));
+    assert_eq!(signals, []);
+}

@@ -42,6 +42,8 @@ pub struct Wire {
     pub held: Vec<Held>,
     /// Whether it lets go of that.
     pub lets_go: bool,
+    /// Whether what it lets go was not sent.
+    pub unsent: bool,
     /// How many it still takes.
     pub room: usize,
     pub flushes: usize,
@@ -151,7 +153,8 @@ impl Nic for TestNic {
             if wire.lets_go { std::mem::take(&mut wire.held) } else { Vec::new() }
         };
         let n = held.len() as u32;
-        held.into_iter().for_each(|token| done(token, Outcome::Sent));
+        let outcome = || if self.0.borrow().unsent { Outcome::Dropped } else { Outcome::Sent };
+        held.into_iter().for_each(|token| done(token, outcome()));
         n
     }
 }
