@@ -369,6 +369,7 @@ impl Operator {
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Capture { guest, filter } => self.capture(&guest, &filter),
             Command::Captures => self.trace.save_captures(),
+            Command::Identify { uplink, seconds } => engines::identify(&uplink, seconds),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())

@@ -399,6 +399,12 @@ pub trait Nic {
         None
     }
 
+    /// Blinks the light of the port, so that a person finds it, until that time of `service`'s clock. Does nothing if it
+    /// has no light that can.
+    fn blink(&mut self, until: u64) {
+        let _ = until;
+    }
+
     /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a
     /// register for each address that is new or gone. Returns what the device filters.
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {

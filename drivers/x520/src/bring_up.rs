@@ -153,6 +153,7 @@ impl<R: Registers, T> X520<R, T> {
             return State::Failed(Failure::NoAddress);
         }
         self.bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_DRV_LOAD);
+        self.lights.forget();
         self.link_setup.begin(&self.bus, now, port, !finished);
         // Clears what was counted before.
         statistics::read(&self.bus, &mut crate::nic::Statistics::default(), &mut 0);

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::config::{Config, ConfigError, Steering};
 use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::Filter;
+use crate::lights::Lights;
 use crate::link::{Cage, LinkSetup};
 use crate::nic::{Link, Refused, Statistics};
 use crate::offload::MAX_HEADER;
@@ -30,6 +31,7 @@ pub struct X520<R, T> {
     pub(crate) position: Vec<u32>,
     pub(crate) link: Link,
     pub(crate) link_setup: LinkSetup,
+    pub(crate) lights: Lights,
     pub(crate) statistics: Statistics,
     /// Frames that arrived on the wire, before the filters.
     pub(crate) seen: u64,
@@ -80,6 +82,7 @@ impl<R: Registers, T> X520<R, T> {
             transmit,
             link: Link::Down,
             link_setup: LinkSetup::new(config.any_module),
+            lights: Lights::default(),
             statistics: Statistics::default(),
             seen: 0,
             statistics_at: 0,

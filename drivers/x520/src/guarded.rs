@@ -122,6 +122,10 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         self.nic.port()
     }
 
+    fn blink(&mut self, until: u64) {
+        self.nic.blink(until);
+    }
+
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         self.nic.set_receive_filter(wanted)
     }

@@ -42,6 +42,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.step(now);
         if self.state == State::Running {
             self.watch(now);
+            self.lights.poll(&self.bus, now);
         }
         if matches!(self.state, State::Enabling { .. } | State::Running) {
             self.link_setup.poll(&self.bus, now, self.link != Link::Down);
@@ -52,6 +53,10 @@ impl<R: Registers, T> Nic for X520<R, T> {
 
     fn port(&self) -> Option<&dyn Port> {
         Some(&self.link_setup)
+    }
+
+    fn blink(&mut self, until: u64) {
+        self.lights.blink(until);
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {

@@ -31,6 +31,7 @@ mod guarded;
 mod i2c;
 pub mod id;
 mod interface;
+mod lights;
 mod link;
 pub mod module;
 mod offload;

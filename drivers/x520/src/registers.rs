@@ -69,6 +69,7 @@ registers! {
     plain CTRL_EXT "CTRL_EXT" 0x00018 + 4 x 1 ReadWrite "8.2.3.1"
     plain ESDP "ESDP" 0x00020 + 4 x 1 ReadWrite "8.2.3.1"
     plain I2CCTL "I2CCTL" 0x00028 + 4 x 1 ReadWrite "8.2.3.1"
+    plain LEDCTL "LEDCTL" 0x00200 + 4 x 1 ReadWrite "8.2.3.1"
 
     plain EEC "EEC" 0x10010 + 4 x 1 ReadWrite "8.2.3.2"
     plain EERD "EERD" 0x10014 + 4 x 1 ReadWrite "8.2.3.2"

@@ -21,9 +21,11 @@ mod egress_frame;
 pub(crate) mod held;
 mod nic;
 mod none;
+mod shared;
 
 pub(crate) use egress_frame::{EgressFrame, EgressRoute};
 pub use held::Held;
 pub(crate) use nic::MAX_PIECE;
 pub use nic::{MAX_UPLINKS, Uplink};
 pub use none::NoNic;
+pub use shared::UplinkShared;

@@ -37,6 +37,11 @@ pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
 
+/// Returns the name of one of Intel's NICs that this driver does not support, and what it would need.
+pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
+    x520::id::needs(function.vendor, function.device)
+}
+
 /// The driver's configuration.
 fn config(steering: config::Steering, queues: ReceiveQueues) -> Config {
     let steering = match steering {
@@ -107,7 +112,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
 }
 
-/// Services the NIC until it runs or has failed, but no longer than [`PATIENCE`].
+/// Services the NIC until it runs and has looked into its SFP+ cage, or has failed, but no longer than [`PATIENCE`].
 fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
     let begin = time::now_micros();
     let mut device = Guarded::new(nic, bit, begin).ok_or("configuration space is in use")?;
@@ -117,7 +122,7 @@ fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
         if let Some(failure) = device.failure() {
             return Err(format!("it does not start: {failure:?}"));
         }
-        if device.is_running() || now.saturating_sub(begin) > PATIENCE {
+        if device.is_running() && device.is_settled() || now.saturating_sub(begin) > PATIENCE {
             return Ok(device);
         }
         core::hint::spin_loop();

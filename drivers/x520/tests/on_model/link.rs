@@ -324,3 +324,28 @@ fn a_signal_without_a_module_is_the_other_port_s() {
     assert_eq!(b.nic.link(), Link::Down);
     b.clean();
 }
+
+#[test]
+fn the_light_blinks_as_long_as_it_is_asked_to_and_is_then_as_before() {
+    let mut b = Bench::up(small());
+    let light = |b: &Bench| b.model.borrow_mut().read(Reg::Ledctl.offset(0));
+    b.model.borrow_mut().write(Reg::Ledctl.offset(0), 0x0502_0184);
+    b.nic.blink(b.now + 3_000_000);
+    let mut changes = 0;
+    let mut last = 0x0502_0184;
+    for _ in 0..2_990 {
+        b.pass(1_000);
+        changes += u32::from(light(&b) != last);
+        last = light(&b);
+        assert!([0x0502_010e, 0x0502_010f].contains(&last), "{last:#x}");
+    }
+    assert!((11..=13).contains(&changes), "{changes} changes in 3 s");
+    // A reset in between does not end it.
+    b.nic.blink(b.now + 2_000_000);
+    b.nic.restart(b.now);
+    b.until_up();
+    assert_eq!(light(&b) >> 16 & 0xe, 0xe, "the third light, as this LEDCTL shows no link");
+    (0..2_000).for_each(|_| b.pass(1_000));
+    assert_eq!(light(&b), 0);
+    b.clean();
+}
