@@ -80,6 +80,12 @@ impl Module {
         self
     }
 
+    /// The EEPROM's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     pub(crate) fn byte(&self, at: u8) -> u8 {
         self.bytes[usize::from(at)]
     }

@@ -11,6 +11,7 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
+use x520_model::registers::Reg;
 use x520_model::sfp::Module;
 use x520_model::{Faults, Model, pcap};
 
@@ -93,6 +94,11 @@ impl Device {
         self.turn(None);
     }
 
+    /// LEDCTL, as a driver reads it.
+    pub fn lights(&mut self) -> u32 {
+        self.model.read(Reg::Ledctl.offset(0))
+    }
+
     /// How often the device has reached memory that is watched.
     pub fn touched(&self) -> Touched {
         self.memory.touched()
@@ -113,6 +119,14 @@ impl Device {
                 self.set_module(module);
             }
             return known;
+        }
+        if let Some(rate) = command.strip_prefix("partner ") {
+            let rate = rate.parse().ok().filter(|rate| [1_000, 10_000].contains(rate));
+            rate.inspect(|&rate| {
+                self.model.set_partner(rate);
+                self.turn(None);
+            });
+            return rate.is_some();
         }
         let Some((address, bytes)) = command.strip_prefix("watch ").and_then(|rest| rest.split_once(' ')) else {
             return false;

@@ -11,6 +11,8 @@
 //! | `module NAME`, `module none` | | what is in the SFP+ cage: names as in `x520_model::sfp` |
 //! | `fail gone`, `fail receive-stalled`, `fail transmit-stalled`, `fail nothing` | | what goes wrong from now on |
 //! | `fail module-silent`, `fail module-bad`, `fail module-slow` | | the same, of the module's two wires |
+//! | `partner 1000`, `partner 10000` | | the rate of the wire's other end in Mb/s |
+//! | `lights` | `lights LEDCTL` | the register of the lights, in hexadecimal |
 //! | `touched` | `touched READS WRITES` | what was counted |
 //! | | `bus-master on`, `bus-master off` | when it changes |
 
@@ -203,6 +205,7 @@ fn obey(device: &Mutex<Device>) {
                 let Touched { reads, writes } = lock(device).touched();
                 println!("touched {reads} {writes}");
             }
+            "lights" => println!("lights {:08x}", lock(device).lights()),
             other if lock(device).obeys(other) => {}
             other => eprintln!("x520-server: {other:?} is no command"),
         }
