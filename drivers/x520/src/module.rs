@@ -240,7 +240,9 @@ impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kind => "the 82599 has no mode for it",
-            Self::Vendor => "the NIC's EEPROM allows 10 Gb/s optics by Intel only",
+            Self::Vendor => {
+                "the NIC's EEPROM allows 10 Gb/s optics by Intel only, and the configuration allows no others"
+            }
             Self::Initialisation => "the NIC's EEPROM has no initialisation for it",
         })
     }

@@ -4,7 +4,7 @@
 
 use crate::{arch::time, mem, pci::Function};
 use alloc::{format, string::String};
-use config::{NicNeeds, ReceiveQueues};
+use config::{NicNeeds, Optics, ReceiveQueues};
 use core::ptr::{self, NonNull};
 use net::uplink::Held;
 use nic::Nic as _;
@@ -90,7 +90,12 @@ pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> 
     mem::map_device(bar.base, BAR_BYTES as u64)
         .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
     function.enable_memory();
-    let config = Config { max_frame: needs.max_frame, rss_key: rss_key(), ..config(needs.steering, needs.queues) };
+    let config = Config {
+        max_frame: needs.max_frame,
+        rss_key: rss_key(),
+        any_module: needs.optics == Optics::Any,
+        ..config(needs.steering, needs.queues)
+    };
     let bytes = config.memory();
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {

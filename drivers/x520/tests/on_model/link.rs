@@ -58,7 +58,7 @@ fn each_module_has_its_rate_at_both_ports_or_is_refused_with_a_sentence() {
             "foreign-sr",
             None,
             "this module is not supported by the NIC: 10GBASE-SR, SOMEBODY SB-SR-85: the NIC's EEPROM allows 10 Gb/s optics \
-             by Intel only",
+             by Intel only, and the configuration allows no others",
         ),
         (
             "er",
