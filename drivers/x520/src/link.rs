@@ -200,7 +200,7 @@ impl LinkSetup {
         self.step = match self.step {
             Step::Off => Step::Off,
             Step::Idle { until } => self.idle(now, up, until),
-            Step::Look => self.look(bus, now),
+            Step::Look => self.look(bus, now, up),
             Step::Capabilities(module) => self.capabilities(bus, now, module),
             Step::List => self.list(bus, now),
             Step::Entry(at) => self.entry(bus, now, at),
@@ -234,7 +234,7 @@ impl LinkSetup {
         Step::Look
     }
 
-    fn look<R: Registers>(&mut self, bus: &Bus<R>, now: u64) -> Step {
+    fn look<R: Registers>(&mut self, bus: &Bus<R>, now: u64, up: bool) -> Step {
         let Some(look) = &mut self.look else { return Step::Idle { until: now } };
         let found = look.poll(bus, now);
         let forced = look.forced;
@@ -242,13 +242,12 @@ impl LinkSetup {
         let Some(found) = found else { return self.step };
         self.look = None;
         match found {
-            // The same as before. A link that is coming up is left alone, unless there is another rate to try.
-            Found::Module(module) if self.configured && self.cage == Cage::Usable(module) => {
-                if module.has_rates() {
-                    self.rate(bus, now)
-                } else {
-                    self.rest(now)
-                }
+            // The link came up meanwhile.
+            Found::Module(module) if up && self.configured && self.cage == Cage::Usable(module) => self.rest(now),
+            // The same module, or another one with the same name. Everything is done for it once more.
+            Found::Module(module) if self.cage == Cage::Usable(module) => {
+                self.configured = false;
+                Step::List
             }
             Found::Module(module) => Step::Capabilities(module),
             Found::Nothing => self.unusable(bus, now, Cage::Empty),

@@ -349,3 +349,14 @@ fn the_light_blinks_as_long_as_it_is_asked_to_and_is_then_as_before() {
     assert_eq!(light(&b), 0);
     b.clean();
 }
+
+#[test]
+fn a_module_that_is_replaced_by_its_like_gets_its_words_too() {
+    let mut b = Bench::up(small());
+    b.model.borrow_mut().set_module(Module::named("sr"));
+    b.pass(1_000);
+    assert_eq!(b.nic.link(), Link::Down);
+    look_again(&mut b);
+    assert_eq!(b.nic.link(), Link::Up(10_000));
+    b.clean();
+}
