@@ -14,10 +14,15 @@ mod timers;
 mod watcher;
 
 use alloc::vec::Vec;
+use control::Text;
 use spin::Once;
 
 pub use backends::Config;
 pub use engine::{Answer, Engine, NewDevice, Setup};
+
+/// Seconds for which the light of a port blinks if nothing else is asked for, and most of them.
+const IDENTIFY: u32 = 10;
+const MOST_IDENTIFY: u32 = 600;
 
 /// The engines by id.
 static TABLE: Once<Vec<&'static Engine>> = Once::new();
@@ -53,6 +58,21 @@ pub fn all() -> &'static [&'static Engine] {
 /// Returns the engine with this id.
 pub fn get(id: usize) -> Option<&'static Engine> {
     all().get(id).copied()
+}
+
+/// Blinks the light of an uplink's port.
+///
+/// # Errors
+/// There is no such uplink, its NIC has no light that can, or it is to be too long.
+pub fn identify(uplink: &str, seconds: u64) -> Result<(), Text> {
+    let seconds = match u32::try_from(seconds) {
+        Ok(0) => IDENTIFY,
+        Ok(seconds @ 1..=MOST_IDENTIFY) => seconds,
+        _ => return Err("a light blinks for 1 to 600 seconds".into()),
+    };
+    let mut uplinks = all().iter().flat_map(|engine| engine.uplinks());
+    let known = uplinks.find(|known| known.name() == uplink);
+    known.ok_or("there is no such uplink; `show engine` has their names")?.blink(seconds)
 }
 
 /// Takes the engines' answers, and gives them the next commands. Called once a tick.

@@ -371,6 +371,7 @@ impl Operator {
             Command::Capture { guest, filter } => self.capture(&guest, &filter),
             Command::Captures => self.trace.save_captures(),
             Command::TraceEoi { guest, vector } => self.guests.watch_eoi(&guest, eoi::vector(&vector)?),
+            Command::Identify { uplink, seconds } => engines::identify(&uplink, seconds),
             Command::Watch(on) => {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())

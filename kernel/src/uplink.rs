@@ -13,16 +13,20 @@ use crate::{
     report,
     rules::{self, Rules},
 };
-use alloc::{boxed::Box, string::String, vec::Vec};
+use alloc::{boxed::Box, format, string::String, vec::Vec};
 use any_nic::AnyNic;
 use config::{Config, FoundFunction, Mac, NicChoice, NicNeeds, NicSearch, ReceiveQueues};
 use control::{Count, NoMemory};
+use core::{
+    fmt,
+    sync::atomic::{AtomicU32, Ordering},
+};
 use drivers::pci::Address;
 use net::{
     backend::Net,
     counters::UplinkCounters,
     policy::Policy,
-    uplink::{MAX_UPLINKS, Uplink},
+    uplink::{MAX_UPLINKS, Uplink, UplinkShared},
 };
 use nic::Nic as _;
 
@@ -61,6 +65,11 @@ pub struct KnownUplink {
     /// The rules for its frames. `None` if everything is allowed.
     rules: Option<Rules>,
     counters: &'static UplinkCounters,
+    shared: &'static UplinkShared,
+    /// Its NIC says something of its port, and has lights there.
+    has_port: bool,
+    /// The text on the port that was told last, by its number of changes.
+    told: AtomicU32,
 }
 
 const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
@@ -88,6 +97,8 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let devices = devices(config);
     for port in &config.uplinks {
         let counters: &'static UplinkCounters = Box::leak(Box::default());
+        let shared: &'static UplinkShared = Box::leak(Box::default());
+        let mut has_port = false;
         let rules = rules::of_uplink(config, &port.gateway, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);
         let needs = NicNeeds::of(port, devices, max_frame);
@@ -95,7 +106,12 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
         let (path, device) = match open(&mut search, functions.unwrap_or_default(), &needs) {
             Ok((nic, at)) => {
                 report::decision(search.opened(Mac(nic.address()), nic.limits().receive_queues));
-                let uplink = Uplink::new(nic, counters, time::rates().tsc / 1_000_000);
+                if let Some(at_port) = nic.port() {
+                    has_port = true;
+                    shared.publish(at_port);
+                    tell_port(&port.name, shared);
+                }
+                let uplink = Uplink::new(nic, counters, time::rates().tsc / 1_000_000).with_shared(shared);
                 let uplink = match policy {
                     Some(policy) => uplink.with_policy(policy),
                     None => uplink,
@@ -107,10 +123,17 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
                 (UplinkPath::Missing(policy), None)
             }
         };
-        let known = KnownUplink { name: port.name.clone(), device, rules, counters };
+        let told = AtomicU32::new(shared.changes());
+        let known = KnownUplink { name: port.name.clone(), device, rules, counters, shared, has_port, told };
         uplinks.push(ConfiguredUplink { path, known });
     }
     uplinks
+}
+
+/// Reports what the NIC of an uplink says of its port.
+fn tell_port(uplink: &str, shared: &UplinkShared) {
+    let text = format!("uplink {uplink}: {}", fmt::from_fn(|f| shared.write(f)));
+    if shared.is_obstructed() { report::warning(text) } else { report::decision(text) }
 }
 
 /// Converts a function to the form that `NicChoice` takes.
@@ -121,6 +144,7 @@ fn found(function: &Function) -> FoundFunction {
         vendor: function.vendor,
         device: function.device,
         name: any_nic::name(function),
+        needs: any_nic::needs(function),
     }
 }
 
@@ -140,6 +164,32 @@ fn open(
 }
 
 impl KnownUplink {
+    /// Writes a line if what its NIC says of its port has changed. Called once a tick.
+    pub fn tell_changes(&self) {
+        let changes = self.shared.changes();
+        // An odd number: the engine is writing the text.
+        if changes & 1 == 0 && self.told.swap(changes, Ordering::Relaxed) != changes {
+            log::info!("uplink {}: {}", self.name, fmt::from_fn(|f| self.shared.write(f)));
+        }
+    }
+
+    /// Blinks the light of its port.
+    ///
+    /// # Errors
+    /// Its NIC has no light that can.
+    pub fn blink(&self, seconds: u32) -> Result<(), control::Text> {
+        if !self.has_port {
+            return Err("the NIC of this uplink has no light that blinks".into());
+        }
+        self.shared.blink(seconds);
+        Ok(())
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns its counters.
     ///
     /// # Errors
@@ -148,6 +198,7 @@ impl KnownUplink {
         Ok(control::Uplink {
             name: control::copy(&self.name)?,
             device: self.device.map_or(Ok(String::new()), control::write)?,
+            port: control::write(fmt::from_fn(|f| self.shared.write(f)))?,
             counts: control::collect(self.counters.iter().map(|(kind, count)| Ok(Count { kind: kind.into(), count })))?,
             stages: control::collect(self.rules.iter().flat_map(Rules::counters))?,
         })

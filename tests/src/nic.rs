@@ -86,7 +86,23 @@ impl Nic {
         unasked.map_or(Ok(()), |line| bail!("the device says {line:?}"))
     }
 
-    /// Makes the device fail from now on: `gone`, `receive-stalled` or `transmit-stalled`. `nothing`: it works again.
+    /// Puts a module into the SFP+ cage: a name of `x520_model::sfp`, or `none`. The other end of the wire has that rate in
+    /// Mb/s, 1,000 or 10,000.
+    pub fn module(&mut self, name: &str, rate: u32) -> Result<()> {
+        self.tell(&format!("partner {rate}"))?;
+        self.tell(&format!("module {name}"))
+    }
+
+    /// The register of the device's lights.
+    pub fn lights(&mut self) -> Result<u32> {
+        self.tell("lights")?;
+        let answer = self.answer(Duration::from_secs(60), |_| false)?.context("no answer")?;
+        let lights = answer.strip_prefix("lights ").and_then(|rest| u32::from_str_radix(rest, 16).ok());
+        lights.with_context(|| format!("no register in {answer:?}"))
+    }
+
+    /// Makes the device fail from now on: `gone`, `receive-stalled` or `transmit-stalled`; `module-silent`, `module-bad` or
+    /// `module-slow`. `nothing`: it works again.
     pub fn fail(&mut self, how: &str) -> Result<()> {
         self.tell(&format!("fail {how}"))
     }

@@ -363,6 +363,16 @@ pub struct Statistics {
     pub recoveries: u64,
 }
 
+/// What a driver has to say of the place where the cable goes in. It is written as a text for the operator: the module that
+/// is there, and what keeps the link down. Nothing that is plugged in can bring a control character into it.
+pub trait Port: core::fmt::Display {
+    /// Counts how often the text has changed.
+    fn changes(&self) -> u32;
+
+    /// Whether something other than the wire and its other end keeps the link down.
+    fn is_obstructed(&self) -> bool;
+}
+
 /// A polled NIC.
 pub trait Nic {
     /// Names the owner of a frame's memory. The driver gives each token back exactly once.
@@ -383,6 +393,17 @@ pub trait Nic {
     /// Does the periodic work: bring-up, link, statistics, recovery. `now`: microseconds of a clock that never goes
     /// back. Returns whether the link has changed.
     fn service(&mut self, now: u64) -> bool;
+
+    /// What there is to say of the place where the cable goes in, as of the last `service`. `None`: nothing.
+    fn port(&self) -> Option<&dyn Port> {
+        None
+    }
+
+    /// Blinks the light of the port, so that a person finds it, until that time of `service`'s clock. Does nothing if it
+    /// has no light that can.
+    fn blink(&mut self, until: u64) {
+        let _ = until;
+    }
 
     /// Sets the receive filter. A device without filters accepts all frames. Not for the data path: it may write a
     /// register for each address that is new or gone. Returns what the device filters.

@@ -231,18 +231,104 @@ pub(crate) struct Pfvml2flt {
     _reserved2: u8,
 }
 
+/// The two wires to the SFP+ module (8.2.3.1). `out` is what software wants, `in` what is on the wire.
+#[bitfield(u32)]
+pub(crate) struct I2cctl {
+    pub clock_in: bool,
+    pub clock_out: bool,
+    pub data_in: bool,
+    pub data_out: bool,
+    #[bits(28)]
+    _reserved: u32,
+}
+
+/// EEPROM read (8.2.3.2).
+#[bitfield(u32)]
+pub(crate) struct Eerd {
+    pub start: bool,
+    pub done: bool,
+    #[bits(14)]
+    pub address: u16,
+    pub data: u16,
+}
+
+/// Software definable pins of a card with an SFP+ cage (8.2.3.1, and the card's wiring).
+#[bitfield(u32)]
+pub(crate) struct Esdp {
+    #[bits(2)]
+    _reserved: u8,
+    /// A module is in the cage (pin 2, in).
+    pub present: bool,
+    /// The module's transmitter is off (pin 3, out).
+    pub laser_off: bool,
+    _reserved2: bool,
+    /// The module's rate: 1 for 10 Gb/s (pin 5, out).
+    pub rate: bool,
+    #[bits(7)]
+    _reserved3: u8,
+    /// Pin 5 is an output.
+    pub rate_output: bool,
+    #[bits(18)]
+    _reserved4: u32,
+}
+
+/// Auto-negotiation control (8.2.3.22).
+#[bitfield(u32)]
+pub(crate) struct Autoc {
+    #[bits(12)]
+    _reserved: u16,
+    /// Restarts the link bring-up.
+    pub restart: bool,
+    /// The link's mode: see the constants `LMS_`.
+    #[bits(3)]
+    pub lms: u8,
+    pub _reserved2: u16,
+}
+
+/// AUTOC.LMS: 10 Gb/s, serial.
+pub(crate) const LMS_TEN: u8 = 3;
+/// AUTOC.LMS: 1 Gb/s with auto-negotiation of clause 37.
+pub(crate) const LMS_ONE_NEGOTIATED: u8 = 2;
+/// AUTOC.LMS: modes with this bit negotiate with a backplane's other end (clause 73).
+pub(crate) const LMS_NEGOTIATION_BIT: u8 = 4;
+
+/// Auto-negotiation control, second register (8.2.3.22).
+#[bitfield(u32)]
+pub(crate) struct Autoc2 {
+    #[bits(28)]
+    _reserved: u32,
+    /// Keeps the link off.
+    #[bits(3)]
+    pub link_off: u8,
+    _reserved2: bool,
+}
+
+/// What auto-negotiation knows of the other end (8.2.3.22).
+#[bitfield(u32)]
+pub(crate) struct Anlp1 {
+    _reserved: u16,
+    /// Its state; 0: not begun.
+    #[bits(4)]
+    pub state: u8,
+    #[bits(12)]
+    _reserved2: u16,
+}
+
+/// EEPROM, device capabilities: optics of any vendor are allowed (6.3).
+pub(crate) const CAPS_ANY_MODULE: u16 = 1;
+/// EEPROM, device capabilities: an empty cage sees no signal of the other port.
+pub(crate) const CAPS_NO_CROSSTALK: u16 = 1 << 7;
+
 /// EEC: the EEPROM has been read after reset (8.2.3.2).
 pub(crate) const EEC_AUTO_READ: u32 = 1 << 9;
 /// EEMNGCTL: firmware has finished the configuration of port 0. The next bit is port 1's (8.2.3.2).
 pub(crate) const EEMNGCTL_CONFIG_DONE: u32 = 1 << 18;
+/// CTRL_EXT: a driver has the device. Firmware leaves the link alone then (8.2.3.1).
+pub(crate) const CTRL_EXT_DRV_LOAD: u32 = 1 << 28;
 /// CTRL_EXT: no-snoop is off (8.2.3.1).
 pub(crate) const CTRL_EXT_NS_DIS: u32 = 1 << 16;
 /// DCA_RXCTRL: has to be set to 0. It is 1 after reset (4.6.7).
 pub(crate) const DCA_RXCTRL_BIT_12: u32 = 1 << 12;
-/// ESDP: the SFP module's transmitter is off (data of pin 3).
-pub(crate) const ESDP_LASER_OFF: u32 = 1 << 3;
-/// AUTOC: restarts the link bring-up (8.2.3.22).
-pub(crate) const AUTOC_RESTART: u32 = 1 << 12;
 /// RTTDCS: the transmit arbiter is off (8.2.3.10).
 pub(crate) const RTTDCS_ARBDIS: u32 = 1 << 6;
 /// RXCTRL: receive is on (8.2.3.8).

@@ -3,20 +3,19 @@
 use core::num::NonZero;
 
 use crate::bits::{
-    AUTOC_RESTART, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE,
-    ESDP_LASER_OFF, Hlreg0, RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister,
-    Txdctl,
+    CTRL_EXT_DRV_LOAD, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE, Hlreg0,
+    RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister, Txdctl,
 };
 use crate::config::Steering;
 use crate::device::X520;
 use crate::receive::BUFFER_BYTES;
 use crate::registers::{
-    AUTOC, CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, ESDP, HLREG0, MAXFRS,
-    MTQC, RAH, RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS,
-    TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
+    CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, HLREG0, MAXFRS, MTQC, RAH,
+    RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS, TDBAH, TDBAL,
+    TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
 };
 use crate::state::{Failure, State};
-use crate::{filter_tables, pools, rss, semaphore, statistics};
+use crate::{filter_tables, pools, rss, statistics};
 
 /// Longest time in which DMA ends, in microseconds.
 const QUIESCE_TIME: u64 = 100_000;
@@ -24,7 +23,8 @@ const QUIESCE_TIME: u64 = 100_000;
 const RESET_TIME: u64 = 10_000;
 const RESET_LIMIT: u64 = 200_000;
 const LOAD_LIMIT: u64 = 1_000_000;
-const SEMAPHORE_LIMIT: u64 = 1_000_000;
+/// Most microseconds that firmware may need to configure the port. Some never says that it has finished.
+const CONFIG_LIMIT: u64 = 200_000;
 const ENABLE_LIMIT: u64 = 100_000;
 
 /// Bytes of FCS, which the longest frame of MAXFRS includes.
@@ -49,8 +49,7 @@ impl<R: Registers, T> X520<R, T> {
                 State::Quiescing { deadline } => self.quiescing(now, deadline),
                 State::ResetRequested { at, again } => self.asked(now, at, again),
                 State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
-                State::Loading { deadline } => self.loading(now, deadline),
-                State::Linking { deadline } => self.linking(now, deadline),
+                State::Loading { patience, deadline } => self.loading(now, patience, deadline),
                 State::Enabling { deadline } => self.enabling(now, deadline),
                 State::Running | State::Stopped | State::Failed(_) => return,
             };
@@ -72,11 +71,15 @@ impl<R: Registers, T> X520<R, T> {
         self.bus.write(&EIMC_EX, 1, u32::MAX);
     }
 
-    fn quiesce(&self, now: u64) -> State {
+    fn quiesce(&mut self, now: u64) -> State {
         if self.is_gone() {
+            self.link_setup.end();
             return State::Failed(Failure::Gone);
         }
+        self.link_setup.leave(&self.bus);
         self.mask_interrupts();
+        // Firmware has the link to itself again.
+        self.bus.update(&CTRL_EXT, 0, |v| v & !CTRL_EXT_DRV_LOAD);
         self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_master_disable(true).into_bits());
         State::Quiescing { deadline: now.saturating_add(QUIESCE_TIME) }
     }
@@ -126,16 +129,22 @@ impl<R: Registers, T> X520<R, T> {
         self.take_back();
         self.mask_interrupts();
         let _ = self.bus.read(&EICR, 0);
-        if self.stopping { State::Stopped } else { State::Loading { deadline: now.saturating_add(LOAD_LIMIT) } }
+        if self.stopping {
+            return State::Stopped;
+        }
+        State::Loading { patience: now.saturating_add(CONFIG_LIMIT), deadline: now.saturating_add(LOAD_LIMIT) }
     }
 
-    fn loading(&mut self, now: u64, deadline: u64) -> State {
+    fn loading(&mut self, now: u64, patience: u64, deadline: u64) -> State {
         let port = StatusRegister::from_bits(self.bus.read(&STATUS, 0)).lan_id() & 1;
-        let ready = self.bus.read(&EEC, 0) & EEC_AUTO_READ != 0
-            && self.bus.read(&EEMNGCTL, 0) & EEMNGCTL_CONFIG_DONE << port != 0
-            && Rdrxctl::from_bits(self.bus.read(&RDRXCTL, 0)).done();
+        let ready =
+            self.bus.read(&EEC, 0) & EEC_AUTO_READ != 0 && Rdrxctl::from_bits(self.bus.read(&RDRXCTL, 0)).done();
         if !ready {
             return if now < deadline { self.state } else { State::Failed(Failure::NotReady) };
+        }
+        let finished = self.bus.read(&EEMNGCTL, 0) & EEMNGCTL_CONFIG_DONE << port != 0;
+        if !finished && now < patience {
+            return self.state;
         }
         let (low, high) = (self.bus.read(&RAL, 0).to_le_bytes(), self.bus.read(&RAH, 0));
         let [e, f, ..] = high.to_le_bytes();
@@ -143,18 +152,9 @@ impl<R: Registers, T> X520<R, T> {
         if high & RAH_VALID == 0 || self.address[0] & 1 != 0 || self.address == [0; 6] {
             return State::Failed(Failure::NoAddress);
         }
-        State::Linking { deadline: now.saturating_add(SEMAPHORE_LIMIT) }
-    }
-
-    fn linking(&mut self, now: u64, deadline: u64) -> State {
-        if now >= deadline {
-            semaphore::force(&self.bus);
-        }
-        self.bus.update(&ESDP, 0, |v| v & !ESDP_LASER_OFF);
-        // The EEPROM decides the link mode.
-        if !semaphore::with_mac(&self.bus, || self.bus.update(&AUTOC, 0, |v| v | AUTOC_RESTART)) && now < deadline {
-            return self.state;
-        }
+        self.bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_DRV_LOAD);
+        self.lights.forget();
+        self.link_setup.begin(&self.bus, now, port, !finished);
         // Clears what was counted before.
         statistics::read(&self.bus, &mut crate::nic::Statistics::default(), &mut 0);
         let step =

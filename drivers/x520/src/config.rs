@@ -35,6 +35,8 @@ pub struct Config {
     pub strip_vlan: bool,
     /// Key of the RSS hash. Senders should not be able to predict it.
     pub rss_key: [u8; 40],
+    /// 10 Gb/s optics of any vendor are used, even if the EEPROM allows Intel's only.
+    pub any_module: bool,
     /// Microseconds without progress after which a queue counts as hung.
     pub hang_time: u64,
 }
@@ -51,6 +53,7 @@ impl Default for Config {
             strip_vlan: false,
             // Any key works. This one has no long run of equal bits.
             rss_key: core::array::from_fn(|i| (i as u8).wrapping_mul(0x9d) ^ 0x6b),
+            any_module: false,
             hang_time: 1_000_000,
         }
     }

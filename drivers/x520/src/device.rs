@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use crate::config::{Config, ConfigError, Steering};
 use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use crate::filter::Filter;
+use crate::lights::Lights;
+use crate::link::{Cage, LinkSetup};
 use crate::nic::{Link, Refused, Statistics};
 use crate::offload::MAX_HEADER;
 use crate::pools;
@@ -28,6 +30,8 @@ pub struct X520<R, T> {
     pub(crate) moved_at: Vec<u64>,
     pub(crate) position: Vec<u32>,
     pub(crate) link: Link,
+    pub(crate) link_setup: LinkSetup,
+    pub(crate) lights: Lights,
     pub(crate) statistics: Statistics,
     /// Frames that arrived on the wire, before the filters.
     pub(crate) seen: u64,
@@ -77,6 +81,8 @@ impl<R: Registers, T> X520<R, T> {
             position: vec![0; transmit.len()],
             transmit,
             link: Link::Down,
+            link_setup: LinkSetup::new(config.any_module),
+            lights: Lights::default(),
             statistics: Statistics::default(),
             seen: 0,
             statistics_at: 0,
@@ -88,6 +94,18 @@ impl<R: Registers, T> X520<R, T> {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.transmit.iter().map(TransmitQueue::outstanding).sum()
+    }
+
+    /// What is known of the SFP+ cage.
+    #[must_use]
+    pub fn cage(&self) -> Cage {
+        self.link_setup.cage()
+    }
+
+    /// Whether the cage was looked into, and everything was done for the module in it. The link may be down.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.link_setup.is_settled()
     }
 
     /// How the device is.

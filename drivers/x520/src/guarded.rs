@@ -14,7 +14,8 @@
 
 use crate::device::X520;
 use crate::nic::{
-    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
+    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single,
+    Statistics,
 };
 use crate::registers::Registers;
 use crate::state::{Failure, Status};
@@ -64,6 +65,11 @@ impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
         self.phase == Phase::Running && self.nic.status() == Status::Running
     }
 
+    /// Whether the SFP+ cage was looked into, and everything was done for the module in it. The link may be down.
+    pub fn is_settled(&self) -> bool {
+        self.nic.is_settled()
+    }
+
     /// The reason of the last failure.
     pub fn failure(&self) -> Option<Failure> {
         self.failure
@@ -110,6 +116,14 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
             _ => {}
         }
         self.nic.link() != before
+    }
+
+    fn port(&self) -> Option<&dyn Port> {
+        self.nic.port()
+    }
+
+    fn blink(&mut self, until: u64) {
+        self.nic.blink(until);
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {

@@ -3,7 +3,8 @@
 use crate::device::X520;
 use crate::filter_tables;
 use crate::nic::{
-    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
+    Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single,
+    Statistics,
 };
 use crate::offload::MAX_HEADER;
 use crate::registers::Registers;
@@ -41,9 +42,21 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.step(now);
         if self.state == State::Running {
             self.watch(now);
+            self.lights.poll(&self.bus, now);
+        }
+        if matches!(self.state, State::Enabling { .. } | State::Running) {
+            self.link_setup.poll(&self.bus, now, self.link != Link::Down);
         }
         self.open_or_close();
         self.link != before
+    }
+
+    fn port(&self) -> Option<&dyn Port> {
+        Some(&self.link_setup)
+    }
+
+    fn blink(&mut self, until: u64) {
+        self.lights.blink(until);
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {

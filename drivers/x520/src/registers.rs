@@ -68,8 +68,11 @@ registers! {
     plain STATUS "STATUS" 0x00008 + 4 x 1 ReadOnly "8.2.3.1"
     plain CTRL_EXT "CTRL_EXT" 0x00018 + 4 x 1 ReadWrite "8.2.3.1"
     plain ESDP "ESDP" 0x00020 + 4 x 1 ReadWrite "8.2.3.1"
+    plain I2CCTL "I2CCTL" 0x00028 + 4 x 1 ReadWrite "8.2.3.1"
+    plain LEDCTL "LEDCTL" 0x00200 + 4 x 1 ReadWrite "8.2.3.1"
 
     plain EEC "EEC" 0x10010 + 4 x 1 ReadWrite "8.2.3.2"
+    plain EERD "EERD" 0x10014 + 4 x 1 ReadWrite "8.2.3.2"
     plain EEMNGCTL "EEMNGCTL" 0x10110 + 4 x 1 ReadOnly "8.2.3.2"
 
     plain SWSM "SWSM" 0x10140 + 4 x 1 ReadWrite "8.2.3.4"
@@ -121,6 +124,9 @@ registers! {
     plain HLREG0 "HLREG0" 0x04240 + 4 x 1 ReadWrite "8.2.3.22"
     plain MAXFRS "MAXFRS" 0x04268 + 4 x 1 ReadWrite "8.2.3.22"
     plain AUTOC "AUTOC" 0x042a0 + 4 x 1 ReadWrite "8.2.3.22"
+    plain AUTOC2 "AUTOC2" 0x042a8 + 4 x 1 ReadWrite "8.2.3.22"
+    plain ANLP1 "ANLP1" 0x042b0 + 4 x 1 ReadOnly "8.2.3.22"
+    plain CORECTL "CORECTL" 0x14f00 + 4 x 1 ReadWrite "8.2.3.22"
     plain LINKS "LINKS" 0x042a4 + 4 x 1 ReadOnly "8.2.3.22"
 
     plain CRCERRS "CRCERRS" 0x04000 + 4 x 1 ReadClear "8.2.3.23"

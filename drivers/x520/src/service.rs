@@ -2,12 +2,12 @@
 
 #![allow(unsafe_code, reason = "who says that the device can do no DMA has to be right")]
 
-use crate::bits::Links;
+use crate::bits::{Esdp, Links};
 use crate::device::X520;
 use crate::filter::Filter;
 use crate::nic::Link;
 use crate::receive::ReceiveQueue;
-use crate::registers::{LINKS, RDH, RDT, Registers};
+use crate::registers::{ESDP, LINKS, RDH, RDT, Registers};
 use crate::state::{Failure, State};
 use crate::{filter_tables, statistics};
 
@@ -64,8 +64,11 @@ impl<R: Registers, T> X520<R, T> {
             return;
         }
         let links = Links::from_bits(links);
+        let up = links.up() && self.link_setup.is_configured();
+        // The signal may be the other port's if there is no module.
+        let up = up && (!self.link_setup.has_crosstalk() || Esdp::from_bits(self.bus.read(&ESDP, 0)).present());
         self.link = match links.speed() {
-            _ if !links.up() => Link::Down,
+            _ if !up => Link::Down,
             3 => Link::Up(10_000),
             2 => Link::Up(1_000),
             _ => Link::Up(100),

@@ -20,7 +20,7 @@ pub enum Failure {
     Gone,
     /// It did not finish its reset.
     Reset,
-    /// EEPROM, firmware or DMA engine did not become ready after reset.
+    /// EEPROM or DMA engine did not become ready after reset.
     NotReady,
     /// Its EEPROM has no unicast address.
     NoAddress,
@@ -48,12 +48,9 @@ pub(crate) enum State {
         deadline: u64,
         again: bool,
     },
-    /// Waits for EEPROM, firmware and DMA engine.
+    /// Waits for EEPROM and DMA engine, and for firmware until `patience`.
     Loading {
-        deadline: u64,
-    },
-    /// Waits for the semaphore that guards the link registers.
-    Linking {
+        patience: u64,
         deadline: u64,
     },
     /// Waits for the queues.

@@ -90,4 +90,4 @@ pub use share::Share;
 pub use show::Shown;
 pub use stage::Stage;
 pub use topology::{Topology, thread_bits};
-pub use uplink::{Gateway, PciDevice, Steering, Uplink};
+pub use uplink::{Gateway, Optics, PciDevice, Steering, Uplink};

@@ -29,6 +29,8 @@ pub struct FoundFunction {
     pub device: u16,
     /// Its name in the report. `None` if no driver knows it.
     pub name: Option<&'static str>,
+    /// For a NIC that is known but has no driver: its name, and what it would need.
+    pub needs: Option<(&'static str, &'static str)>,
 }
 
 impl FoundFunction {
@@ -112,7 +114,11 @@ impl NicSearch<'_, '_> {
             self.failures.join("; left alone: ")
         } else if wanted == PciDevice::First {
             let further = if self.excluded.is_empty() { "" } else { "further " };
-            format!("no {further}NIC for which there is a driver")
+            let known = found.iter().filter(|f| is_named(f)).filter_map(without_driver);
+            let known: String = known.flat_map(|known| ["; ".into(), known]).collect();
+            format!("no {further}NIC for which there is a driver{known}")
+        } else if let Some(f) = found.iter().find(|f| is_named(f) && f.needs.is_some()) {
+            format!("there is no driver for {}", without_driver(f).unwrap_or_default())
         } else if let Some(f) = found.iter().find(|f| is_named(f)) {
             format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
         } else {
@@ -141,6 +147,12 @@ impl NicSearch<'_, '_> {
             self.uplink.name
         )
     }
+}
+
+/// Says what a NIC without a driver would need. `None`: it is not known.
+fn without_driver(function: &FoundFunction) -> Option<String> {
+    let (name, needs) = function.needs?;
+    Some(format!("the {name} at {}: {needs}", function.address()))
 }
 
 /// Returns the report's words on a NIC's receive queues. They are empty if there is one queue and the port asks for no

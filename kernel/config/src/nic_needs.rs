@@ -1,6 +1,6 @@
 //! What the NIC of a `[[port]]` needs: its receive queues by the uplink's `steering`, and the VLANs that it receives.
 
-use crate::{Steering, Uplink, Vlan};
+use crate::{Optics, Steering, Uplink, Vlan};
 
 /// Receive buffers of the only queue. 1,024 of the shortest frames arrive in 69 us at 10 Gbit/s.
 const BUFFERS: u32 = 1024;
@@ -47,6 +47,8 @@ pub struct NicNeeds<'a> {
     pub queues: ReceiveQueues,
     /// VLANs whose tagged frames it receives. `None` if the uplink has no VLANs. Then a tag is payload.
     pub vlans: Option<&'a [u16]>,
+    /// Which optics of 10 Gb/s it takes.
+    pub optics: Optics,
 }
 
 impl<'a> NicNeeds<'a> {
@@ -60,7 +62,7 @@ impl<'a> NicNeeds<'a> {
             Vlan::Trunk { vlans, .. } => Some(vlans.as_slice()),
         };
         let queues = ReceiveQueues::of(uplink.steering, devices);
-        Self { max_frame, steering: uplink.steering, queues, vlans }
+        Self { max_frame, steering: uplink.steering, queues, vlans, optics: uplink.optics }
     }
 }
 

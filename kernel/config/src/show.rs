@@ -20,7 +20,7 @@ use crate::share::Share;
 use crate::size;
 use crate::stage::{Action, PROTOCOLS, Rule, Stage};
 use crate::trace::Trace;
-use crate::uplink::{Steering, Uplink};
+use crate::uplink::{Optics, Steering, Uplink};
 
 /// A configuration, shown as a file.
 ///
@@ -293,6 +293,7 @@ fn show_uplink(f: &mut Formatter<'_>, config: &Config, uplink: &Uplink) -> fmt::
     let name = Some(&*uplink.name).filter(|name| is_name(name) && !is_device);
     word(f, "name", name)?;
     choice(f, "steering", uplink.steering, Steering::default(), &Steering::WORDS)?;
+    choice(f, "optics", uplink.optics, Optics::default(), &Optics::WORDS)?;
     let gateway = &uplink.gateway;
     let addresses = gateway.addresses.iter().map(|address| address as &dyn Display);
     let macs = gateway.macs.iter().map(|mac| mac as &dyn Display);

@@ -62,6 +62,21 @@ impl Steering {
         [("none", Self::None), ("flows", Self::Flows), ("addresses", Self::Addresses)];
 }
 
+/// Which optics of 10 Gb/s may be in the cage of a NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Optics {
+    /// Those that the NIC's EEPROM allows. Most allow only those of the NIC's maker.
+    #[default]
+    Allowed,
+    /// Those of any vendor.
+    Any,
+}
+
+impl Optics {
+    /// The values with their words.
+    pub(crate) const WORDS: [(&'static str, Self); 2] = [("allowed", Self::Allowed), ("any", Self::Any)];
+}
+
 /// The gateway of an uplink: the router that the guests reach by it. No guest may have its addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {
@@ -80,6 +95,8 @@ pub struct Uplink {
     pub device: Option<PciDevice>,
     /// How its NIC chooses the receive queue.
     pub steering: Steering,
+    /// Which optics its NIC takes.
+    pub optics: Optics,
     /// Its gateway. Both lists together have up to [`MAX_GATEWAY`](crate::MAX_GATEWAY) addresses.
     pub gateway: Gateway,
     /// Its rules.

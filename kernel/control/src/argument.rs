@@ -69,6 +69,10 @@ pub(crate) const RESTART: Argument =
     Argument { member: Some("restart"), shown: "[--restart]", needed: false, kind: Kind::Option("--restart") };
 pub(crate) const CONFIRM: Argument =
     Argument { member: Some("confirm"), shown: "[SECONDS]", needed: false, kind: Kind::Number };
+pub(crate) const UPLINK: Argument =
+    Argument { member: Some("uplink"), shown: "UPLINK", needed: true, kind: Kind::Text };
+pub(crate) const SECONDS: Argument =
+    Argument { member: Some("seconds"), shown: "[SECONDS]", needed: false, kind: Kind::Number };
 
 /// What was given for an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use core::fmt;
 use crate::Text;
 use crate::argument::{
     AT, AllGiven, Argument, BYTES, CLASSES, CONFIRM, DATA, DRY_RUN, GUEST, Given, Kind, LINE, MODULE, ON, PORT, RAW,
-    RESTART, SHA256, STOP, TEXT, VALUE, Value, WHY,
+    RESTART, SECONDS, SHA256, STOP, TEXT, UPLINK, VALUE, Value, WHY,
 };
 use crate::capture::FILTER;
 use crate::eoi::VECTOR;
@@ -256,6 +256,13 @@ commands! {
     /// Sends the captured frames on COM2 or to the management guest, until nothing is captured any more and everything is sent
     /// (COM2 only).
     Captures => CAPTURE, json("captures");
+    /// Blinks the light of an uplink's port.
+    Identify {
+        /// The `name` of its `[[port]]`.
+        uplink: String = UPLINK,
+        /// For how long. 0: 10 seconds.
+        seconds: u64 = SECONDS,
+    } => OPERATE, shell("identify", "blink the light of an uplink's port, 10 seconds"), json("identify");
     /// The capability report.
     Report => VIEW, shell("report", "what this machine has, and what stands in for what not"), json("report");
     /// The version of sidecore.

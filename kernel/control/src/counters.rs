@@ -409,6 +409,9 @@ pub struct Uplink {
     pub name: String,
     /// Its NIC's PCI address. Empty if it has no usable NIC.
     pub device: String,
+    /// What the NIC says of its port: the module there, and what keeps the link down. Empty if it says nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub port: String,
     /// Its counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,

@@ -41,7 +41,7 @@ pub struct Request {
 }
 
 /// Most members of a request that are not `id`, `command`, `who` or `address`. There are not so many names.
-const MEMBERS: usize = 21;
+const MEMBERS: usize = 24;
 
 /// The members of a request as they were read. A later check finds those that do not belong to the command, so that the answer
 /// can name them.
@@ -241,6 +241,8 @@ mod tests {
             ("apply --dry-run f", r#"{"command":"apply","module":"f","dry":true}"#),
             ("apply f 60 --restart", r#"{"command":"apply","module":"f","restart":true,"confirm":60}"#),
             ("confirm", r#"{"command":"confirm"}"#),
+            ("identify lan", r#"{"command":"identify","uplink":"lan"}"#),
+            ("identify lan 30", r#"{"command":"identify","uplink":"lan","seconds":30}"#),
         ] {
             assert_eq!(Command::from_words(words).unwrap(), Request::from_line(json).unwrap().command, "{words}");
         }

@@ -380,8 +380,25 @@ fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
                 row(kind, &|uplink, width, out| write!(out, "{:>width$}", uplink.count(kind)))?;
             }
         }
+        engine.uplinks.iter().filter(|uplink| !uplink.port.is_empty()).try_for_each(|uplink| port(uplink, out))?;
     }
     Ok(())
+}
+
+/// Writes what an uplink's NIC says of its port, in lines that fit.
+fn port(uplink: &Uplink, out: &mut dyn Write) -> fmt::Result {
+    write!(out, "\nuplink {}:", uplink.name)?;
+    let mut column = "uplink :".len().saturating_add(uplink.name.chars().count());
+    for word in uplink.port.split(' ') {
+        let width = word.chars().count().saturating_add(1);
+        column = column.saturating_add(width);
+        if column > COLUMNS {
+            out.write_str("\n ")?;
+            column = width.saturating_add(1);
+        }
+        write!(out, " {word}")?;
+    }
+    out.write_char('\n')
 }
 
 fn device(uplink: &Uplink) -> &str {

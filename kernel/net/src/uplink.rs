@@ -21,6 +21,7 @@ mod egress_frame;
 pub(crate) mod held;
 mod nic;
 mod none;
+mod shared;
 mod watched;
 
 pub(crate) use egress_frame::{EgressFrame, EgressRoute};
@@ -28,4 +29,5 @@ pub use held::Held;
 pub(crate) use nic::MAX_PIECE;
 pub use nic::{MAX_UPLINKS, Uplink};
 pub use none::NoNic;
+pub use shared::UplinkShared;
 pub(crate) use watched::Watched;

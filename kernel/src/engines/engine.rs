@@ -239,6 +239,12 @@ impl Engine {
         let counters = &self.control.counters;
         let cycles = || (counters.busy_cycles.get(), counters.idle_cycles.get());
         self.utilisation.lock().tick(time::tsc(), cycles);
+        self.uplinks.iter().for_each(KnownUplink::tell_changes);
+    }
+
+    /// Its uplinks, as the control core knows them.
+    pub fn uplinks(&self) -> &[KnownUplink] {
+        &self.uplinks
     }
 
     /// Asks it to attach a device. [`Engine::answer`] has the answer later.

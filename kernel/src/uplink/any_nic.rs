@@ -6,7 +6,7 @@ use alloc::{boxed::Box, string::String};
 use config::NicNeeds;
 use net::uplink::Held;
 use nic::{
-    Filtered, HEADER_ROOM, Limits, Link, Outcome, Outgoing, ReceiveFilter, Received, Refused, Single, Statistics,
+    Filtered, HEADER_ROOM, Limits, Link, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single, Statistics,
 };
 
 /// A NIC.
@@ -21,6 +21,11 @@ pub enum AnyNic {
 /// Returns the name of a function in the report, or `None` if no driver knows it.
 pub fn name(function: &Function) -> Option<&'static str> {
     virtio::name(function).or_else(|| x520::name(function))
+}
+
+/// Returns the name of a NIC that is known and has no driver, and what it would need.
+pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
+    x520::needs(function)
 }
 
 /// Sets up a function that has a [`name`].
@@ -66,6 +71,14 @@ impl nic::Nic for AnyNic {
 
     fn service(&mut self, now: u64) -> bool {
         of_either!(self, nic => nic.service(now))
+    }
+
+    fn port(&self) -> Option<&dyn Port> {
+        of_either!(self, nic => nic.port())
+    }
+
+    fn blink(&mut self, until: u64) {
+        of_either!(self, nic => nic.blink(until));
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {

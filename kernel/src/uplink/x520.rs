@@ -4,7 +4,7 @@
 
 use crate::{arch::time, mem, pci::Function};
 use alloc::{format, string::String};
-use config::{NicNeeds, ReceiveQueues};
+use config::{NicNeeds, Optics, ReceiveQueues};
 use core::ptr::{self, NonNull};
 use net::uplink::Held;
 use nic::Nic as _;
@@ -35,6 +35,11 @@ unsafe impl BusMaster for Bit {
 /// Returns the name of a function in the report, or `None` if it is not an 82599.
 pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
+}
+
+/// Returns the name of one of Intel's NICs that this driver does not support, and what it would need.
+pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
+    x520::id::needs(function.vendor, function.device)
 }
 
 /// The driver's configuration.
@@ -85,7 +90,12 @@ pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> 
     mem::map_device(bar.base, BAR_BYTES as u64)
         .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
     function.enable_memory();
-    let config = Config { max_frame: needs.max_frame, rss_key: rss_key(), ..config(needs.steering, needs.queues) };
+    let config = Config {
+        max_frame: needs.max_frame,
+        rss_key: rss_key(),
+        any_module: needs.optics == Optics::Any,
+        ..config(needs.steering, needs.queues)
+    };
     let bytes = config.memory();
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
     let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
@@ -107,7 +117,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
     NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
 }
 
-/// Services the NIC until it runs or has failed, but no longer than [`PATIENCE`].
+/// Services the NIC until it runs and has looked into its SFP+ cage, or has failed, but no longer than [`PATIENCE`].
 fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
     let begin = time::now_micros();
     let mut device = Guarded::new(nic, bit, begin).ok_or("configuration space is in use")?;
@@ -117,7 +127,7 @@ fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
         if let Some(failure) = device.failure() {
             return Err(format!("it does not start: {failure:?}"));
         }
-        if device.is_running() || now.saturating_sub(begin) > PATIENCE {
+        if device.is_running() && device.is_settled() || now.saturating_sub(begin) > PATIENCE {
             return Ok(device);
         }
         core::hint::spin_loop();

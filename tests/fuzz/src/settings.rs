@@ -447,7 +447,7 @@ fn check_extents(config: &Config, found: &[FoundController]) {
 
 /// No NIC has two uplinks.
 fn check_nics(config: &Config, input: &mut Input<'_>) {
-    let function = |bus, name| FoundFunction { at: (bus, 0, 0), vendor: 0x8086, device: 0x10fb, name };
+    let function = |bus, name| FoundFunction { at: (bus, 0, 0), vendor: 0x8086, device: 0x10fb, name, needs: None };
     let found =
         [function(1, Some("a NIC")), function(4, None), function(5, Some("another")), function(7, Some("one more"))];
     let scanned = !input.byte().is_multiple_of(8);

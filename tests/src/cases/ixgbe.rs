@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use x520_model::pcap::Frame;
+use x520_model::sfp::Module;
 
 use crate::boot::{Boot, Check, Shared, alone};
 use crate::linux::{Linux, Setup};
@@ -19,6 +20,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let scenario = |name, about| Scenario::new(name, about, QEMU);
     let check = |name, about, run: Run| Check::new(scenario(name, about).longer_on(QEMU), run);
     let pin = "the same by the interrupt pin: only there is the self-test's interrupt test real";
+    let modules_of =
+        "ixgbe and SFP+ modules of the model: `ethtool -m` reads each, the link has its rate, a wrong one is refused";
     vec![
         Box::new(Shared {
             name: "ixgbe",
@@ -55,6 +58,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ],
         }),
         alone(scenario("ixgbe-intx", pin), intx),
+        alone(scenario("ixgbe-modules", modules_of).taking_turns(), modules),
     ]
 }
 
@@ -127,6 +131,36 @@ fn intx(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     self_test(context, a)?;
     let pin = a.ask("vectors", seconds(20))?;
     context.figures.at_least("interrupts by the pin", pin["count"].as_f64().unwrap_or_default(), 1)
+}
+
+/// Modules that `ixgbe` takes, and the rate of their link in Mb/s.
+const MODULES: [(&str, u32); 4] = [("sr", 10_000), ("passive", 10_000), ("sx", 1_000), ("lr", 10_000)];
+
+fn modules(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut machines = boot(context, "ixgbe-modules", &[A])?;
+    let a = machines.first_mut().context("no machine")?;
+    let mut as_they_are = 0_u64;
+    for (name, rate) in MODULES {
+        a.ask("driver:out", seconds(60))?;
+        a.nic.module(name, rate)?;
+        ensure!(a.ask("driver:in", seconds(120))?["there"] == true, "{name}: the driver does not take it");
+        a.ask("carrier:on", seconds(60)).with_context(|| format!("a link with {name}"))?;
+        let read = a.ask("module", seconds(120))?;
+        let module = Module::named(name).context("there is no such module")?;
+        let expected: String = module.bytes().iter().take(96).map(|byte| format!("{byte:02x}")).collect();
+        ensure!(read["hex"] == expected, "{name}: `ethtool -m` has {}, not {expected}", read["hex"]);
+        as_they_are += 1;
+        context.figures.exactly(
+            &format!("Mb/s with {name}"),
+            read["speed"].as_f64().unwrap_or_default(),
+            u64::from(rate),
+        )?;
+    }
+    nobody_complains(context, a, "")?;
+    a.ask("driver:out", seconds(60))?;
+    a.nic.module("ten-t", 10_000)?;
+    ensure!(a.ask("driver:in", seconds(120))?["there"] == false, "ixgbe takes a module without a known code");
+    context.figures.exactly("modules whose bytes `ethtool -m` has", as_they_are, MODULES.len())
 }
 
 fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Result<()> {

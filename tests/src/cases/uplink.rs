@@ -1,8 +1,12 @@
 //! An 82599 as uplink: sidecore with two guests at one end of a wire, Debian with its own driver for the same device at
 //! the other.
 
-use anyhow::{Result, ensure};
-use control::{Counters, Event, ReportKind};
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use control::{Command, Counters, Event, ReportKind};
 
 use super::outside::{OUTSIDE, PEER, ask, behind, boot, connected, guest, nobody_complains, ping, serve, until};
 use super::uplink_faults::{device, faults, panic, rebind};
@@ -40,6 +44,11 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                         QEMU,
                     ),
                     wire as Run,
+                ),
+                check(
+                    "uplink-modules",
+                    "the SFP+ module is pulled out, a wrong one and another one are put in: the operator is told each time; `identify` blinks",
+                    modules,
                 ),
                 check("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
                 check(
@@ -181,6 +190,56 @@ fn uplink(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     figures.note("packets refused by the NIC", uplinks(&counters, "tx_refused"));
     nobody_complains(context, nic, "sidecore")?;
     nobody_complains(context, &peer.nic, "ixgbe")
+}
+
+/// Modules in their order, and the beginning of what is said of the port then.
+const MODULES: [(&str, &str, u64); 4] = [
+    ("none", "no SFP+ module in the cage", 0),
+    ("ten-t", "this module is not supported by the NIC: module without a known code, SOMEBODY SB-10T", 0),
+    ("passive", "SFP+ module passive copper cable, CABLES DAC-3M", 10_000),
+    ("sr", "SFP+ module 10GBASE-SR, Intel Corp MODEL-SR", 10_000),
+];
+
+fn modules(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
+    let Joined { session, nic, .. } = joined;
+    let console = session.console()?;
+    let reported = "SFP+ module 10GBASE-SR, Intel Corp MODEL-SR";
+    ensure!(console.contains(reported), "the report does not have {reported:?}");
+    let uplink = |counters: &Counters| {
+        let uplink = counters.engines.iter().flat_map(|engine| &engine.uplinks).next();
+        uplink.map(|uplink| (uplink.name.clone(), uplink.port.clone(), uplink.count("link_mbits")))
+    };
+    let mut name = String::new();
+    for (module, says, rate) in MODULES {
+        nic.module(module, 10_000)?;
+        let deadline = Instant::now() + seconds(60);
+        loop {
+            let (known, port, now) = uplink(&session.counters()?).context("no uplink")?;
+            name = known;
+            if port.starts_with(says) && now == rate {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "with the module {module}: {port:?}, {now} Mb/s");
+            thread::sleep(Duration::from_millis(200));
+        }
+        ensure!(session.console()?.contains(says), "the console does not have {says:?}");
+    }
+    context.figures.exactly("modules that were told", MODULES.len(), 4)?;
+    ping(context, session, "a", 20)?;
+    let before = nic.lights()?;
+    session.ask(Command::Identify { uplink: name, seconds: 60 }, seconds(20))?;
+    let deadline = Instant::now() + seconds(20);
+    let mut seen = BTreeSet::new();
+    while seen.len() < 2 {
+        ensure!(Instant::now() < deadline, "the light does not blink: {seen:x?}, before {before:x}");
+        let now = nic.lights()?;
+        if now != before {
+            seen.insert(now);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    context.figures.exactly("states of the light that blinks", seen.len(), 2)?;
+    nobody_complains(context, nic, "sidecore")
 }
 
 fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

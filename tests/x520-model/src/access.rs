@@ -5,11 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use crate::diagnostic::Diagnostic;
 use crate::eeprom;
 use crate::faults::Faults;
+use crate::i2c::Driven;
 use crate::memory::Dma;
 use crate::model::{Config, Model};
 use crate::registers::{Access, BAR_BYTES, DMAIDONE, ENABLE, Reg, TABLE, canonical};
-use crate::sfp::Sfp;
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
+use crate::two_wire::TwoWire;
 
 impl Model {
     /// A device after power-on. Its reset is done, and there is no cable in it.
@@ -23,7 +24,8 @@ impl Model {
             }
         }
         let mut model = Self {
-            eeprom: eeprom::image(config.mac, config.eeprom_valid),
+            eeprom: eeprom::image(&config),
+            module: config.module,
             config,
             words: vec![0; BAR_BYTES as usize / 4],
             map,
@@ -40,7 +42,9 @@ impl Model {
             sent_bytes: 0,
             control: VecDeque::new(),
             flow: Flow::default(),
-            sfp: Sfp::default(),
+            two_wire: TwoWire::default(),
+            driven: Driven::released(0),
+            sequence: Vec::new(),
             signalled: 0,
             throttle: Throttle::default(),
             latched: HashMap::new(),
@@ -58,6 +62,7 @@ impl Model {
         self.update_reset();
         self.update_eeprom();
         self.update_link();
+        self.update_wires();
     }
 
     /// Lets the device work until it can do nothing more.
@@ -134,6 +139,7 @@ impl Model {
                 0
             }
             (Reg::Swsm, _) => self.read_swsm(value),
+            (Reg::SwFwSync, _) => value | self.faults.firmware_owns,
             (Reg::Eicr, _) => self.read_eicr(),
             // The causes, which stay: Intel's advice for its erratum on reading EICR.
             (Reg::Eics, _) => self.get(Reg::Eicr, 0),
@@ -179,6 +185,7 @@ impl Model {
             Reg::Eec => self.write_eec(value),
             Reg::Autoc => self.write_autoc(value),
             Reg::I2cctl => self.write_i2cctl(value),
+            Reg::Corectl => self.write_corectl(value),
             Reg::Eitr => self.write_eitr(n, value),
             Reg::Eicr | Reg::Eics | Reg::Eims | Reg::Eimc | Reg::EicsEx | Reg::EimsEx | Reg::EimcEx => {
                 self.write_interrupt(reg, n, value);

@@ -1,6 +1,7 @@
 //! Reset, the master disable handshake and the semaphores (data sheet 4.2.1.6, 4.6.3, 5.2.5.3.2, 10.5.4).
 
 use crate::diagnostic::{Diagnostic, Direction};
+use crate::i2c::Driven;
 use crate::model::Model;
 use crate::registers::{DMAIDONE, ENABLE, Reg};
 use crate::state::{Flow, Receive, Throttle, Transmit};
@@ -35,7 +36,10 @@ impl Model {
     }
 
     pub(crate) fn start_reset(&mut self) {
+        // The other port and firmware share it.
+        let owners = self.get(Reg::SwFwSync, 0);
         self.set_defaults();
+        self.set(Reg::SwFwSync, 0, owners);
         self.set(Reg::Ctrl, 0, RST);
         self.set(Reg::Eec, 0, self.get(Reg::Eec, 0) & !AUTO_READ_DONE);
         self.set(Reg::Rxpbsize, 0, 512 << 10);
@@ -43,11 +47,15 @@ impl Model {
         let [a, b, c, d, e, f] = self.config.mac;
         self.set(Reg::Ral, 0, u32::from_le_bytes([a, b, c, d]));
         self.set(Reg::Rah, 0, u32::from_le_bytes([e, f, 0, 0x80]));
+        let status = self.get(Reg::Status, 0);
+        self.set(Reg::Status, 0, status | u32::from(self.config.port & 1) << 2);
         self.signalled = 0;
         self.throttle = Throttle::default();
         self.latched.clear();
         self.flow = Flow::default();
         self.control.clear();
+        // Reset lets go of the wires to the module, however far a byte was.
+        self.driven = Driven::released(self.now);
         self.receive = Receive::new();
         self.transmit = Transmit::new();
         self.reset.started = Some(self.now);
@@ -62,10 +70,10 @@ impl Model {
         if self.now >= at + RST_CLEARS {
             self.set(Reg::Ctrl, 0, self.get(Reg::Ctrl, 0) & !RST);
         }
-        if self.now >= at + READY {
+        if self.now >= at + READY + self.faults.slow {
             self.set(Reg::Eec, 0, self.get(Reg::Eec, 0) | AUTO_READ_DONE);
             self.set(Reg::Rdrxctl, 0, self.get(Reg::Rdrxctl, 0) | DMAIDONE);
-            self.set(Reg::Eemngctl, 0, CONFIG_DONE);
+            self.set(Reg::Eemngctl, 0, if self.faults.configuration_hangs { 0 } else { CONFIG_DONE });
             self.set(Reg::Secrxstat, 0, 1);
             self.set(Reg::Sectxstat, 0, 1);
             self.reset.started = None;
@@ -94,16 +102,19 @@ impl Model {
     }
 
     pub(crate) fn write_swsm(&mut self, value: u32) {
-        // SMBI can only be cleared by writing; SWESMBI is granted while firmware does not hold it, which here is always.
+        // SMBI can only be cleared by writing; SWESMBI is granted while firmware does not hold it.
         let smbi = self.get(Reg::Swsm, 0) & value & SMBI;
-        self.set(Reg::Swsm, 0, smbi | value & SWESMBI);
+        let granted = if self.faults.firmware_holds_swesmbi { 0 } else { value & SWESMBI };
+        self.set(Reg::Swsm, 0, smbi | granted);
     }
 
     pub(crate) fn write_sw_fw_sync(&mut self, value: u32) {
-        if self.get(Reg::Swsm, 0) & SWESMBI == 0 {
+        // Without it a driver can only overrule firmware that does not let go.
+        if self.get(Reg::Swsm, 0) & SWESMBI == 0 && !self.faults.firmware_holds_swesmbi {
             self.report(Diagnostic::WithoutSemaphore);
         }
-        self.set(Reg::SwFwSync, 0, value);
+        // Firmware's own bits are firmware's while it has a fault.
+        self.set(Reg::SwFwSync, 0, value & !self.faults.firmware_owns);
     }
 
     /// Whether a ring lies as it must; told if not.

@@ -48,6 +48,8 @@ pub enum Diagnostic {
     BadPacket { queue: usize, what: &'static str },
     /// SW_FW_SYNC written without holding SWSM.SWESMBI (10.5.4).
     WithoutSemaphore,
+    /// The clock of the two wires to the SFP module was high or low for less than 100 kHz allow (SFF-8431, 4.2).
+    ModuleClockTooFast { high: bool, microseconds: u64 },
     /// HLREG0.RXCRCSTRP and RDRXCTL.CRCSTRIP differ while receive is on.
     CrcStripDiffers,
     /// PFVTCTL, MRQC and MTQC do not agree on whether there are pools while receive is on.

@@ -1,6 +1,6 @@
 //! The EEPROM and the register that reads it (data sheet 6, 8.2.3.2).
 
-use crate::model::Model;
+use crate::model::{Config, Model};
 use crate::registers::Reg;
 use crate::state::EepromRead;
 
@@ -11,6 +11,15 @@ pub const CHECKSUM: usize = 0x3f;
 /// The sum of all checked words, with the checksum.
 pub const SUM: u16 = 0xbaba;
 
+/// Index of the word with the device's capabilities, and the bit that allows optics of any vendor.
+const CAPABILITIES: usize = 0x2c;
+const ANY_MODULE: u16 = 1;
+
+/// Words for CORECTL by type of SFP module: 3 and 4 are cables at ports 0 and 1, 5 and 6 optics. Drivers treat active
+/// cables and modules of 1 Gb/s as optics.
+const SEQUENCES: [(u16, [u16; 2]); 4] =
+    [(3, [0x1303, 0x2a03]), (4, [0x1304, 0x2a04]), (5, [0x1305, 0x2a05]), (6, [0x1306, 0x2a06])];
+
 /// Microseconds that reading a word takes.
 const READ_TIME: u64 = 20;
 
@@ -20,9 +29,10 @@ const REQUEST: u32 = 1 << 6;
 const GRANT: u32 = 1 << 7;
 
 /// The contents of an EEPROM: the modules of the pointers 0x03 to 0x0e, which the checksum covers, the firmware module
-/// with a version that drivers accept, and the list of SFP initialization sequences.
+/// with a version that drivers accept, the device's capabilities, and the list of SFP initialization sequences.
 #[must_use]
-pub fn image(mac: [u8; 6], valid: bool) -> Vec<u16> {
+pub fn image(config: &Config) -> Vec<u16> {
+    let mac = config.mac;
     let mut w = vec![0xffff; WORDS];
     w[..0x40].fill(0);
     // PCIe general, core 0 and core 1 modules: a length in words, then contents.
@@ -48,18 +58,22 @@ pub fn image(mac: [u8; 6], valid: bool) -> Vec<u16> {
     w[0x0f] = 0x100;
     w[0x104] = 0x120;
     w[0x127] = 0x0006;
-    // SFP modules: a length, then pairs of type and sequence, ended by 0xffff. The sequence is an empty one.
+    // SFP modules: a length, then pairs of type and sequence, ended by 0xffff. A sequence is a word that no driver
+    // writes, then the words for CORECTL, ended by 0xffff.
     w[0x2b] = 0x140;
     w[0x140] = 9;
-    w[0x160] = 1;
-    for (i, kind) in [3u16, 4, 5, 6].into_iter().enumerate() {
-        w[0x141 + 2 * i] = kind;
-        w[0x142 + 2 * i] = 0x160;
+    for (i, (kind, words)) in SEQUENCES.iter().enumerate() {
+        let at = 0x160 + 8 * i;
+        w[0x141 + 2 * i] = *kind;
+        w[0x142 + 2 * i] = at as u16;
+        w[at] = words.len() as u16;
+        w[at + 1..=at + words.len()].copy_from_slice(words);
     }
+    w[CAPABILITIES] = if config.any_module { ANY_MODULE } else { 0 };
     w[0x2d] = 0xbeef;
     w[0x2e] = 0x0001;
     w[CHECKSUM] = SUM.wrapping_sub(sum(&w));
-    if !valid {
+    if !config.eeprom_valid {
         w[CHECKSUM] ^= 0x0100;
     }
     w
@@ -83,7 +97,8 @@ impl Model {
     pub(crate) fn write_eerd(&mut self, value: u32) {
         self.set(Reg::Eerd, 0, value & 0xfffc);
         if value & START != 0 {
-            self.eeprom_read = EepromRead(Some(((value >> 2 & 0x3fff) as usize, self.now + READ_TIME)));
+            self.eeprom_read =
+                EepromRead(Some(((value >> 2 & 0x3fff) as usize, self.now + READ_TIME + self.faults.slow)));
         }
     }
 
@@ -94,6 +109,27 @@ impl Model {
             self.set(Reg::Eerd, 0, u32::from(value) << 16 | (word as u32) << 2 | DONE);
             self.eeprom_read = EepromRead(None);
         }
+    }
+
+    /// Takes the sequences for SFP modules out of the list. The list is empty then.
+    pub fn forget_sequences(&mut self) {
+        self.eeprom[0x141] = 0xffff;
+    }
+
+    pub(crate) fn write_corectl(&mut self, value: u32) {
+        self.set(Reg::Corectl, 0, value);
+        self.sequence.push(value as u16);
+        // Only the end matters: a driver may begin again.
+        let longest = SEQUENCES[0].1.len();
+        self.sequence.drain(..self.sequence.len().saturating_sub(longest));
+    }
+
+    /// Whether the analog side is set up for the module in the cage.
+    pub(crate) fn is_set_up(&self) -> bool {
+        let Some(module) = &self.module else { return false };
+        let passive = module.is_cable() && module.byte(8) & 4 != 0;
+        let kind = if passive { 3 } else { 5 } + u16::from(self.config.port & 1);
+        SEQUENCES.iter().any(|(known, words)| *known == kind && self.sequence == *words)
     }
 
     /// Direct access is granted as soon as it is asked for.
@@ -131,9 +167,10 @@ mod tests {
 
     #[test]
     fn the_checksum_covers_words_and_modules() {
-        let good = super::image([2, 0, 0, 0, 0, 1], true);
+        let config = crate::Config { mac: [2, 0, 0, 0, 0, 1], ..crate::Config::default() };
+        let good = super::image(&config);
         assert_eq!(sum(&good).wrapping_add(good[CHECKSUM]), SUM);
-        let bad = super::image([2, 0, 0, 0, 0, 1], false);
+        let bad = super::image(&crate::Config { eeprom_valid: false, ..config });
         assert_ne!(sum(&bad).wrapping_add(bad[CHECKSUM]), SUM);
     }
 }

@@ -14,6 +14,8 @@ const OCD: u32 = 1 << 5;
 const EIAME: u32 = 1 << 30;
 /// EICR: link status change.
 pub(crate) const LSC: u32 = 1 << 20;
+/// EICR: an edge of software definable pin 2.
+pub(crate) const PIN_2: u32 = 1 << 26;
 /// EICR: causes that belong to queues.
 const QUEUES: u32 = 0xffff;
 /// EITR: the interval, in 2.048 us; the counter, which CNT_WDIS keeps from being written.

@@ -30,13 +30,14 @@ mod receive;
 pub mod registers;
 pub mod rss;
 mod segment;
-mod sfp;
+pub mod sfp;
 mod state;
 mod statistics;
 mod steering;
 #[cfg(test)]
 mod testing;
 mod transmit;
+mod two_wire;
 
 pub use diagnostic::{Diagnostic, Direction};
 pub use faults::Faults;

@@ -1,19 +1,37 @@
-//! The link: a cable, a laser, and the time until the link is up (data sheet 3.7, 4.6.4, 8.2.3.22).
+//! The link: a module, a cable, a laser, and the time until the link is up (data sheet 3.7, 4.6.4, 8.2.3.22).
+//!
+//! With a module the link needs: the rate that LMS chooses is one of the module's and the other end's; the module's rate
+//! select input says the same; the words for this kind of module have gone from the EEPROM to CORECTL.
 
-use crate::interrupt::LSC;
+use crate::interrupt::{LSC, PIN_2};
 use crate::model::Model;
 use crate::registers::Reg;
 
-/// LINKS: link is up now, at 10 Gb/s, signal and lock seen.
-const LINKS_UP: u32 = 1 << 30 | 3 << 28 | 1 << 7;
+/// LINKS: link is up now, signal and lock seen.
+const LINKS_UP: u32 = 1 << 30 | 1 << 7;
+/// LINKS: the rate.
+const TEN: u32 = 3 << 28;
+const ONE: u32 = 2 << 28;
 /// ESDP: the module's transmit-disable pin, as data and as output.
 const LASER_OFF: u32 = 1 << 3 | 1 << 11;
+/// ESDP: the module's rate select pin, as data and as output: high for 10 Gb/s.
+const RATE: u32 = 1 << 5 | 1 << 13;
+const RATE_OUTPUT: u32 = 1 << 13;
 /// ESDP: a module is in the cage, which crosses to input pin 2.
 const MODULE_PRESENT: u32 = 1 << 2;
+/// GPIE: an edge of pin 2 is a cause.
+const PIN_2_ENABLED: u32 = 1 << 2;
 /// AUTOC: start again.
 const RESTART: u32 = 1 << 12;
+/// AUTOC.LMS: 1 Gb/s without and with auto-negotiation, 10 Gb/s serial.
+const LMS_SHIFT: u32 = 13;
+const LMS_ONE: u32 = 0;
+const LMS_ONE_NEGOTIATED: u32 = 2;
+const LMS_TEN: u32 = 3;
 /// AUTOC.LMS: a mode with backplane auto-negotiation.
 const NEGOTIATES: u32 = 1 << 15;
+/// AUTOC2: the link is off in the EEPROM.
+const LINK_OFF: u32 = 7 << 28;
 /// ANLP1: auto-negotiation has left its first state. With nobody to negotiate with it gets no further.
 const NEGOTIATING: u32 = 1 << 16;
 /// AUTOC: force link up.
@@ -28,6 +46,19 @@ impl Model {
             self.link.cable = present;
             self.restart_link();
         }
+    }
+
+    /// The rate of the other end in Mb/s: 1,000 or 10,000.
+    pub fn set_partner(&mut self, rate: u32) {
+        self.link.partner = rate;
+        self.restart_link();
+    }
+
+    /// The module is gone, and LINKS shows the signal of the other port: from now on.
+    pub fn feign_signal(&mut self) {
+        self.link.feigned = true;
+        self.module = None;
+        self.update_link();
     }
 
     /// Whether frames get through.
@@ -53,26 +84,50 @@ impl Model {
         }
     }
 
+    /// A module was put in or taken out.
+    pub(crate) fn tell_module(&mut self) {
+        if self.get(Reg::Gpie, 0) & PIN_2_ENABLED != 0 {
+            self.raise_cause(PIN_2);
+        }
+    }
+
+    /// The bits of LINKS for the rate of the link if there is nothing in its way.
+    fn rate(&self) -> Option<u32> {
+        let module = self.module.as_ref()?;
+        let (rate, bits, known) = match self.get(Reg::Autoc, 0) >> LMS_SHIFT & 7 {
+            LMS_TEN => (10_000, TEN, module.ten),
+            LMS_ONE | LMS_ONE_NEGOTIATED => (1_000, ONE, module.one),
+            _ => return None,
+        };
+        let pin = self.get(Reg::Esdp, 0) & RATE;
+        let selected = !module.has_rates() || pin == if rate == 10_000 { RATE } else { RATE_OUTPUT };
+        (known && selected && rate == self.link.partner && self.is_set_up()).then_some(bits)
+    }
+
     pub(crate) fn update_link(&mut self) {
-        let esdp = self.get(Reg::Esdp, 0) | MODULE_PRESENT;
+        let esdp = self.get(Reg::Esdp, 0) & !MODULE_PRESENT | if self.module.is_some() { MODULE_PRESENT } else { 0 };
         self.set(Reg::Esdp, 0, esdp);
         let was = self.link_is_up();
-        let up = self.link.cable && self.now >= self.link.ready && esdp & LASER_OFF != LASER_OFF;
+        let off = esdp & LASER_OFF == LASER_OFF || self.get(Reg::Autoc2, 0) & LINK_OFF != 0;
+        let rate = self.rate().filter(|_| self.link.cable && self.now >= self.link.ready && !off);
         let forced = self.get(Reg::Autoc, 0) & FORCE_UP != 0;
-        self.set(Reg::Links, 0, if up || forced { LINKS_UP } else { 0 });
-        if was != (up || forced) {
+        let rate = rate.or((forced || self.link.feigned).then_some(TEN));
+        self.set(Reg::Links, 0, rate.map_or(0, |rate| LINKS_UP | rate));
+        if was != rate.is_some() {
             self.raise_cause(LSC);
         }
         let status = self.get(Reg::Status, 0) & !(1 << 7);
-        self.set(Reg::Status, 0, status | u32::from(up || forced) << 7);
+        self.set(Reg::Status, 0, status | u32::from(rate.is_some()) << 7);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::LASER_OFF;
+    use super::{LASER_OFF, LINKS_UP, ONE, RATE, RATE_OUTPUT, TEN};
+    use crate::model::Model;
     use crate::registers::Reg;
-    use crate::testing::model;
+    use crate::sfp::Module;
+    use crate::testing::{model, set_up};
 
     #[test]
     fn link_takes_time_and_goes_at_once() {
@@ -119,5 +174,61 @@ mod tests {
             m.write(Reg::Autoc.offset(0), mode | 1 << 12);
             assert_eq!(m.read(Reg::Anlp1.offset(0)) >> 16 & 0xf, state);
         }
+    }
+
+    /// LINKS with a module and a mode of AUTOC, when time has passed.
+    fn links(m: &mut Model, module: &str, cable: bool, lms: u32) -> u32 {
+        m.set_module(Module::named(module));
+        set_up(m, cable);
+        m.write(Reg::Autoc.offset(0), 0xc09c_0004 | lms << 13 | 1 << 12);
+        m.advance(1_000_000);
+        m.read(Reg::Links.offset(0))
+    }
+
+    #[test]
+    fn the_link_has_the_rate_of_the_module_and_of_the_other_end() {
+        let (mut m, _) = model();
+        for (module, ten, one) in [("sr", true, false), ("passive", true, false), ("sx", false, true)] {
+            for (rate, lms) in [(10_000, 3), (1_000, 0), (1_000, 2), (1_000, 4)] {
+                m.set_partner(rate);
+                let expected = match lms {
+                    3 if ten => LINKS_UP | TEN,
+                    0 | 2 if one => LINKS_UP | ONE,
+                    _ => 0,
+                };
+                assert_eq!(links(&mut m, module, module == "passive", lms), expected, "{module} {rate} {lms}");
+            }
+        }
+        m.set_partner(1_000);
+        assert_eq!(links(&mut m, "sr", false, 3), 0, "the other end has another rate");
+    }
+
+    #[test]
+    fn a_module_with_two_rates_wants_the_select_pin_to_say_which() {
+        let (mut m, _) = model();
+        for (rate, lms, right, wrong) in [(10_000, 3, RATE, RATE_OUTPUT), (1_000, 2, RATE_OUTPUT, RATE)] {
+            m.set_partner(rate);
+            m.write(Reg::Esdp.offset(0), wrong);
+            assert_eq!(links(&mut m, "dual-sr", false, lms), 0);
+            m.write(Reg::Esdp.offset(0), right);
+            assert_ne!(links(&mut m, "dual-sr", false, lms), 0);
+        }
+    }
+
+    #[test]
+    fn no_link_without_a_module_and_before_the_words_for_its_kind() {
+        let (mut m, _) = model();
+        m.set_module(None);
+        m.advance(1_000_000);
+        assert!(!m.link_is_up() && m.read(Reg::Esdp.offset(0)) & 4 == 0);
+        m.set_module(Module::named("passive"));
+        m.advance(1_000_000);
+        assert!(!m.link_is_up() && m.read(Reg::Esdp.offset(0)) & 4 != 0);
+        set_up(&mut m, false);
+        m.advance(1_000_000);
+        assert!(!m.link_is_up(), "the words for optics");
+        set_up(&mut m, true);
+        m.advance(1_000_000);
+        assert!(m.link_is_up());
     }
 }

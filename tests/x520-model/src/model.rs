@@ -4,10 +4,12 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::diagnostic::{Diagnostic, Direction};
 use crate::faults::Faults;
+use crate::i2c::Driven;
 use crate::memory::Dma;
 use crate::registers::{Reg, TABLE};
-use crate::sfp::Sfp;
+use crate::sfp::Module;
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
+use crate::two_wire::TwoWire;
 
 /// The configuration of the device.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +23,25 @@ pub struct Config {
     /// Bytes that may wait for [`Model::take_sent`]. With more, the transmit side stands still. A test that does not
     /// look at the wire wants no limit.
     pub transmit_buffer: usize,
+    /// Which of the two ports it is: 0 or 1.
+    pub port: u8,
+    /// The EEPROM allows 10G optics of any vendor, not only of Intel.
+    pub any_module: bool,
+    /// What is in the cage after power-on.
+    pub module: Option<Module>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { mac: [0x02, 0x1b, 0x21, 0, 0, 1], link_time: 500_000, eeprom_valid: true, transmit_buffer: usize::MAX }
+        Self {
+            mac: [0x02, 0x1b, 0x21, 0, 0, 1],
+            link_time: 500_000,
+            eeprom_valid: true,
+            transmit_buffer: usize::MAX,
+            port: 0,
+            any_module: false,
+            module: Module::named("sr"),
+        }
     }
 }
 
@@ -53,7 +69,12 @@ pub struct Model {
     /// PAUSE frames, which go before all others.
     pub(crate) control: VecDeque<Vec<u8>>,
     pub(crate) flow: Flow,
-    pub(crate) sfp: Sfp,
+    /// What is in the cage, its side of the two wires, and the driver's.
+    pub(crate) module: Option<Module>,
+    pub(crate) two_wire: TwoWire,
+    pub(crate) driven: Driven,
+    /// What was written to CORECTL since the module was put in.
+    pub(crate) sequence: Vec<u16>,
     /// Causes for which a message was sent since they were set.
     pub(crate) signalled: u32,
     pub(crate) throttle: Throttle,

@@ -205,6 +205,7 @@ registers! {
     Corectl "CORECTL" [0x14f00 + 4 x 1] ReadWrite 0 "8.2.3.22"
 
     Pcs1glctl "PCS1GLCTL" [0x04208 + 4 x 1] ReadWrite 0 "8.2.3.22"
+    Pcs1glsta "PCS1GLSTA" [0x0420c + 4 x 1] ReadOnly 0 "8.2.3.22"
     Pcs1gana "PCS1GANA" [0x04218 + 4 x 1] ReadWrite 0 "8.2.3.22"
 
     Pxontxc "PXONTXC" [0x03f00 + 4 x 8] ReadClear 0 "8.2.3.23"

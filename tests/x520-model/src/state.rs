@@ -18,11 +18,21 @@ pub(crate) struct Reset {
 pub(crate) struct EepromRead(pub Option<(usize, u64)>);
 
 /// The wire.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub cable: bool,
+    /// The rate of the other end in Mb/s.
+    pub partner: u32,
+    /// LINKS shows a signal that is not the module's.
+    pub feigned: bool,
     /// Not before then.
     pub ready: u64,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { cable: false, partner: 10_000, feigned: false, ready: 0 }
+    }
 }
 
 /// Where flow control stands; times as the model's clock has them.

@@ -9,8 +9,16 @@ pub fn model() -> (Model, Memory) {
     let memory = Memory::new(1 << 20);
     let mut model = Model::new(Config::default(), Box::new(memory.clone()));
     model.set_cable(true);
+    set_up(&mut model, false);
     model.advance(1_000_000);
     (model, memory)
+}
+
+/// Writes to CORECTL what the EEPROM has for port 0: for a passive cable, or for optics.
+pub fn set_up(model: &mut Model, cable: bool) {
+    for word in if cable { [0x1303, 0x2a03] } else { [0x1305, 0x2a05] } {
+        model.write(Reg::Corectl.offset(0), word);
+    }
 }
 
 /// A ring of `n` descriptors.

@@ -69,18 +69,27 @@ impl Bench {
     }
 
     pub fn until_up(&mut self) {
-        self.until(|b| b.nic.status() == Status::Running && b.nic.link() == Link::Up(10_000));
+        self.until_up_within(5_000);
     }
 
-    /// Lets milliseconds pass until `done` returns true.
+    pub fn until_up_within(&mut self, milliseconds: u32) {
+        let up = |b: &Self| b.nic.status() == Status::Running && b.nic.link() == Link::Up(10_000);
+        self.until_within(milliseconds, up);
+    }
+
+    /// Lets milliseconds pass until `done` returns true, 5 s at most.
     pub fn until(&mut self, done: impl Fn(&Self) -> bool) {
-        for _ in 0..5_000 {
+        self.until_within(5_000, done);
+    }
+
+    fn until_within(&mut self, milliseconds: u32, done: impl Fn(&Self) -> bool) {
+        for _ in 0..milliseconds {
             if done(self) {
                 return;
             }
             self.pass(1_000);
         }
-        panic!("not within 5 s: {:?}, {:?}", self.nic.status(), self.nic.link());
+        panic!("not within {milliseconds} ms: {:?}, {:?}", self.nic.status(), self.nic.link());
     }
 
     /// Lets time pass; then the device and the driver's service run.

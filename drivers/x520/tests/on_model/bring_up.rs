@@ -7,7 +7,6 @@ use x520::nic::{Link, Nic, Refused};
 use x520::registers::Registers;
 use x520::{Config, Failure, Filter, Status, Steering, X520};
 use x520_model::memory::Memory;
-use x520_model::registers::Reg;
 
 use crate::bench::{Bench, OWN, Port, frame, small};
 
@@ -115,33 +114,6 @@ fn dma_that_does_not_end_takes_two_resets() {
     b.model.borrow_mut().faults.master_stuck = true;
     b.until_up();
     b.clean();
-}
-
-#[test]
-fn firmware_that_holds_the_mac_is_waited_for_and_then_overruled() {
-    for lets_go in [true, false] {
-        let mut b = Bench::cold(small());
-        b.pass(1_000);
-        // The reset is over, and the driver has not looked yet.
-        b.pass(4_000);
-        let firmware = |b: &Bench, owners| {
-            let mut m = b.model.borrow_mut();
-            m.write(Reg::Swsm.offset(0), 2);
-            m.write(Reg::SwFwSync.offset(0), owners);
-            m.write(Reg::Swsm.offset(0), 0);
-        };
-        firmware(&b, 1 << 8);
-        (0..500).for_each(|_| b.pass(1_000));
-        assert_eq!(b.nic.status(), Status::Starting);
-        if lets_go {
-            firmware(&b, 0);
-            b.pass(1_000);
-            assert_eq!(b.nic.status(), Status::Running);
-        }
-        b.until_up();
-        assert_eq!(b.model.borrow_mut().read(Reg::SwFwSync.offset(0)), 0);
-        b.clean();
-    }
 }
 
 #[test]

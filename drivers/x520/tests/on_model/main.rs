@@ -10,6 +10,7 @@ mod cases;
 mod data_path;
 mod guarded;
 mod hostile_wire;
+mod link;
 mod offloads;
 mod pools;
 mod receive;

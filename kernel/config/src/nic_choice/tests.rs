@@ -8,6 +8,7 @@ use crate::parse;
 
 const X520: (u16, u16, Option<&str>) = (0x8086, 0x10fb, Some("82599 SFP+"));
 const VIRTIO: (u16, u16, Option<&str>) = (0x1af4, 0x1041, Some("virtio network device"));
+const X540: (u16, u16, Option<&str>) = (0x8086, 0x1528, None);
 const DISK: (u16, u16, Option<&str>) = (0x8086, 0x2922, None);
 
 type Kind = (u16, u16, Option<&'static str>);
@@ -19,6 +20,7 @@ fn found(kinds: &[Kind]) -> Vec<FoundFunction> {
         vendor: kind.0,
         device: kind.1,
         name: kind.2,
+        needs: (kind.1 == X540.1).then_some(("Intel X540", "it would need much")),
     };
     kinds.iter().zip(1..).map(function).collect()
 }
@@ -191,4 +193,17 @@ proptest! {
         numbers.dedup();
         prop_assert_eq!(numbers.len(), chosen.iter().filter(|(number, _)| number.is_some()).count());
     }
+}
+
+#[test]
+fn a_nic_without_a_driver_is_named_with_what_it_would_need() {
+    let no_uplink = |port: &str, why: &str| format!("no uplink {port}, its guests reach other guests only: {why}");
+    let named = all(&["00:02.0"], &[DISK, X540], &[]);
+    let expected = no_uplink("00:02.0", "there is no driver for the Intel X540 at 00:02.0: it would need much");
+    assert_eq!(named, [(None, expected)]);
+    let first = all(&["first"], &[DISK, X540], &[]);
+    let expected =
+        no_uplink("first", "no NIC for which there is a driver; the Intel X540 at 00:02.0: it would need much");
+    assert_eq!(first, [(None, expected)]);
+    assert_eq!(all(&["first"], &[X540, X520], &[])[0].0, Some(1), "the next one is taken");
 }

@@ -15,7 +15,7 @@ use crate::limits::MAX_GATEWAY;
 use crate::mac::Mac;
 use crate::mistake::{Mistake, Source};
 use crate::section::Section;
-use crate::uplink::{Gateway, PciDevice, Steering, Uplink};
+use crate::uplink::{Gateway, Optics, PciDevice, Steering, Uplink};
 
 /// Reads a `[[port]]`. `before` are the ports before it. A port with a mistake stays in the list and lets no frame
 /// through. So its frames do not take the next port instead.
@@ -26,16 +26,17 @@ pub(crate) fn read(
     before: &[Uplink],
     stages: &Stages,
 ) -> (Uplink, Vec<Mistake>) {
-    let keys: Vec<&str> = ["device", "name", "steering", "gateway"].into_iter().chain(rules::KEYS).collect();
+    let keys: Vec<&str> = ["device", "name", "steering", "optics", "gateway"].into_iter().chain(rules::KEYS).collect();
     let mut section = Section::new(source, table, span, "[[port]]", &keys);
     let place = section.at("device");
     let device = read_device(&mut section, before);
     let name = read_name(&mut section, device, before);
     let steering = section.word("steering", &Steering::WORDS).unwrap_or_default();
+    let optics = section.word("optics", &Optics::WORDS).unwrap_or_default();
     let gateway = read_gateway(&mut section);
     let rules = rules::read(&mut section, stages);
     let device = device.filter(|_| section.mistakes.is_empty());
-    (Uplink { name: name.unwrap_or_default(), device, steering, gateway, rules, place }, section.mistakes)
+    (Uplink { name: name.unwrap_or_default(), device, steering, optics, gateway, rules, place }, section.mistakes)
 }
 
 fn read_device(section: &mut Section<'_, '_>, before: &[Uplink]) -> Option<PciDevice> {

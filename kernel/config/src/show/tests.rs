@@ -40,6 +40,7 @@ bandwidth = 100
 device = "01:00.0"
 name = "lan"
 steering = "flows"
+optics = "any"
 gateway = ["fd00::1", "02:00:00:00:ff:01", "10.0.0.1"]
 vlans = [7, 9]
 native = 20

@@ -76,6 +76,8 @@ fn counters() -> Counters {
                 Uplink {
                     name: "lan".into(),
                     device: "01:00.0".into(),
+                    port: "SFP+ module 10GBASE-SR, Intel Corp MODEL-SR; the NIC's firmware did not release a semaphore"
+                        .into(),
                     counts: [("tx_packets", 7), ("rx_packets", 123_456), ("link_changes", 0)]
                         .map(|(kind, count)| Count { kind: kind.into(), count })
                         .into(),
@@ -127,6 +129,9 @@ uplink          lan    outside
 device      01:00.0  no device
 tx_packets        7          0
 rx_packets   123456          0
+
+uplink lan: SFP+ module 10GBASE-SR, Intel Corp MODEL-SR; the NIC's firmware did
+  not release a semaphore
 ";
     assert!(engine.ends_with(uplinks), "{engine}");
     let ports = shown(View::Ports);
@@ -238,6 +243,7 @@ fn largest() -> Counters {
     let uplink = Uplink {
         name: "u".repeat(32),
         device: "0000:01:00.0".into(),
+        port: "a word and another ".repeat(30),
         counts: vec![count("rx_no_descriptor_drops_of_the_nic")],
         stages: vec![stage],
     };

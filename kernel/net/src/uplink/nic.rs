@@ -17,6 +17,7 @@ use crate::offload::{self, MAX_FRONT, OffloadRequest, Segmentation};
 use crate::policy::Policy;
 use crate::ports::MAX_PORTS;
 use crate::uplink::EgressFrame;
+use crate::uplink::UplinkShared;
 use crate::uplink::held::{Held, Part};
 use crate::uplink::watched::Watched;
 use crate::watch::Watch;
@@ -77,6 +78,9 @@ pub struct Uplink<N> {
     /// Ticks of the engine's clock per microsecond.
     ticks: NonZeroU64,
     serviced: u64,
+    shared: Option<&'static UplinkShared>,
+    /// The NIC's count of changes of the text that was shared last.
+    told: Option<u32>,
     unflushed: bool,
     watched: Watched,
 }
@@ -94,6 +98,8 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             counters,
             ticks: NonZeroU64::new(ticks).unwrap_or(NonZeroU64::MIN),
             serviced: 0,
+            shared: None,
+            told: None,
             unflushed: false,
             watched: Watched::default(),
         }
@@ -123,6 +129,12 @@ impl<N: Nic<Token = Held>> Uplink<N> {
     #[must_use]
     pub fn with_policy(self, policy: &'static Policy) -> Self {
         Self { policy: Some(policy), ..self }
+    }
+
+    /// Has it tell there what its NIC says of its port, and look there for how long the light is to blink.
+    #[must_use]
+    pub fn with_shared(self, shared: &'static UplinkShared) -> Self {
+        Self { shared: Some(shared), ..self }
     }
 
     /// Returns its rules.
@@ -354,6 +366,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 self.counters.link_changes.add(1);
             }
             self.show();
+            self.share(micros);
         }
         due
     }
@@ -384,6 +397,20 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             done = received.saturating_add(done);
         }
         done
+    }
+
+    /// Shares what the NIC says of its port, and does what is asked of its light.
+    #[cold]
+    fn share(&mut self, now: u64) {
+        let (Some(shared), Some(port)) = (self.shared, self.nic.port()) else { return };
+        if self.told != Some(port.changes()) {
+            self.told = Some(port.changes());
+            shared.publish(port);
+        }
+        match shared.take_blink() {
+            0 => {}
+            seconds => self.nic.blink(now.saturating_add(u64::from(seconds).saturating_mul(1_000_000))),
+        }
     }
 
     /// Copies the NIC's own counters to the uplink's.

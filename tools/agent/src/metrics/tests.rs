@@ -26,7 +26,13 @@ fn guest(name: &str, devices: usize) -> control::Guest {
 fn reading() -> Counters {
     let kind = |n: usize| format!("kind{n}{}", if n == 0 { "" } else { "_bytes" });
     let kinds = |n: usize| (0..n).map(|n| Count { kind: kind(n).into(), count: 1 }).collect();
-    let uplink = |name: &str| Uplink { name: name.into(), device: String::new(), counts: kinds(90), stages: vec![] };
+    let uplink = |name: &str| Uplink {
+        name: name.into(),
+        device: String::new(),
+        port: String::new(),
+        counts: kinds(90),
+        stages: vec![],
+    };
     let engine = control::Engine {
         busy_cycles: 5_000_000,
         uplinks: ["a", "b", "c", "d"].map(uplink).into(),

@@ -1,6 +1,6 @@
 //! Uplinks in whole files.
 
-use crate::{Gateway, MAX_UPLINKS, Mac, Parsed, PciDevice, Steering, parse};
+use crate::{Gateway, MAX_UPLINKS, Mac, Optics, Parsed, PciDevice, Steering, parse};
 
 const MINIMAL: &str = "[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n";
 
@@ -48,6 +48,17 @@ fn a_nic_has_one_queue_unless_the_file_says_how_to_choose_among_several() {
     ] {
         let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
         assert_eq!((mistakes, config.uplinks[0].steering), (Vec::new(), steering));
+    }
+}
+
+#[test]
+fn a_nic_takes_the_optics_that_its_eeprom_allows_unless_the_file_says_any() {
+    for (line, optics) in
+        [("", Optics::Allowed), ("optics = 'allowed'", Optics::Allowed), ("optics = 'any'", Optics::Any)]
+    {
+        let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
+        assert_eq!((mistakes, config.uplinks[0].optics), (Vec::new(), optics));
+        assert_eq!(crate::NicNeeds::of(&config.uplinks[0], 1, 1514).optics, optics);
     }
 }
 

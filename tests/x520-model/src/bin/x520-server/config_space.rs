@@ -16,6 +16,12 @@ const PIN_OFF: u8 = 1 << 2;
 const BAR0: usize = 0x10;
 const BAR4: usize = 0x20;
 const POWER: usize = 0x40;
+/// PMCSR: the power state, of which the device has D0 and D3hot (9.3.5). Bit 3, No_Soft_Reset, is 0: the way back to D0
+/// is a reset.
+const PMCSR: usize = POWER + 4;
+const STATE: u8 = 3;
+const D0: u8 = 0;
+const D3HOT: u8 = 3;
 const MSIX: usize = 0x70;
 const EXPRESS: usize = 0xa0;
 
@@ -67,7 +73,7 @@ impl ConfigSpace {
 
     /// Whether it may reach memory by itself.
     pub fn masters_the_bus(&self) -> bool {
-        self.bytes[COMMAND] & BUS_MASTER != 0
+        self.bytes[COMMAND] & BUS_MASTER != 0 && !self.sleeps()
     }
 
     /// Reads; beyond its end there are zeroes.
@@ -77,20 +83,37 @@ impl ConfigSpace {
         }
     }
 
-    /// Writes what can be written.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    /// Whether it is in D3hot: it answers for its configuration space only.
+    pub fn sleeps(&self) -> bool {
+        self.bytes[PMCSR] & STATE == D3HOT
+    }
+
+    /// Writes what can be written. True: it has come back from D3hot, and lost its state.
+    #[must_use]
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> bool {
+        let slept = self.sleeps();
         for (i, value) in data.iter().enumerate() {
             let at = offset as usize + i;
-            if let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
+            if at == PMCSR {
+                // A state that it does not have is not taken.
+                if matches!(value & STATE, D0 | D3HOT) {
+                    self.bytes[PMCSR] = value & STATE;
+                }
+            } else if let (Some(byte), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
                 *byte = *byte & !mask | value & mask;
             }
         }
+        let awake = slept && !self.sleeps();
+        if awake {
+            *self = Self::new();
+        }
+        awake
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BAR0, BAR4, COMMAND, ConfigSpace, MSIX, STATUS};
+    use super::{BAR0, BAR4, COMMAND, ConfigSpace, MSIX, PMCSR, STATUS};
 
     fn word(c: &ConfigSpace, at: usize) -> u32 {
         let mut bytes = [0; 4];
@@ -103,12 +126,12 @@ mod tests {
         let mut c = ConfigSpace::new();
         assert_eq!((word(&c, 0), word(&c, 8) >> 16), (0x10fb_8086, 0x0200));
         for (bar, size) in [(BAR0, 0x2_0000), (BAR4, 0x4000)] {
-            c.write(bar as u64, &[0xff; 8]);
+            assert!(!c.write(bar as u64, &[0xff; 8]));
             let low = word(&c, bar);
             // Memory, 64 bits.
             assert_eq!((low & 0xf, !(low & !0xf) + 1, word(&c, bar + 4)), (4, size, u32::MAX));
         }
-        c.write(0, &[0; 4]);
+        assert!(!c.write(0, &[0; 4]));
         assert_eq!(word(&c, 0), 0x10fb_8086, "read only");
     }
 
@@ -129,10 +152,26 @@ mod tests {
         let mut c = ConfigSpace::new();
         assert!(c.set_pin(true));
         assert_eq!(word(&c, STATUS) >> 3 & 1, 1);
-        c.write(COMMAND as u64, &[6, 4]);
+        assert!(!c.write(COMMAND as u64, &[6, 4]));
         assert!(c.masters_the_bus() && !c.set_pin(true));
         assert_eq!(word(&c, STATUS) >> 3 & 1, 1);
         assert!(!c.set_pin(false));
         assert_eq!(word(&c, STATUS) >> 3 & 1, 0);
+    }
+
+    #[test]
+    fn d3hot_is_kept_and_the_way_back_is_a_reset() {
+        let mut c = ConfigSpace::new();
+        assert!(!c.write(BAR0 as u64, &[0, 0, 0x40, 0xfe]) && !c.write(COMMAND as u64, &[6, 0]));
+        // D1 and D2 do not exist.
+        for (wanted, is) in [(1, 0), (3, 3), (2, 3), (3, 3)] {
+            assert!(!c.write(PMCSR as u64, &[wanted, 0]));
+            assert_eq!(word(&c, PMCSR), is);
+        }
+        assert!(c.sleeps() && !c.masters_the_bus());
+        assert_eq!(word(&c, BAR0), 0xfe40_0004);
+        assert!(c.write(PMCSR as u64, &[0, 0]), "back");
+        assert_eq!((word(&c, PMCSR), word(&c, BAR0), c.masters_the_bus()), (0, 4, false));
+        assert!(!c.write(PMCSR as u64, &[0, 0]));
     }
 }

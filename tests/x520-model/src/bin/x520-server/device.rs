@@ -11,6 +11,8 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_MSIX_IRQ_INDEX,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
+use x520_model::registers::Reg;
+use x520_model::sfp::Module;
 use x520_model::{Faults, Model, pcap};
 
 use crate::config_space::{ConfigSpace, VECTORS};
@@ -73,11 +75,28 @@ impl Device {
         }
     }
 
+    /// As after power-on, with what is in the cage now.
+    fn restart(&mut self) {
+        self.model = start(self.config, &self.memory, self.cable);
+    }
+
+    /// Puts a module into the cage, or takes it out.
+    pub fn set_module(&mut self, module: Option<Module>) {
+        self.config.module = module;
+        self.model.set_module(module);
+        self.turn(None);
+    }
+
     /// Puts the cable in or pulls it out.
     pub fn set_cable(&mut self, present: bool) {
         self.cable = present;
         self.model.set_cable(present);
         self.turn(None);
+    }
+
+    /// LEDCTL, as a driver reads it.
+    pub fn lights(&mut self) -> u32 {
+        self.model.read(Reg::Ledctl.offset(0))
     }
 
     /// How often the device has reached memory that is watched.
@@ -92,6 +111,22 @@ impl Device {
             self.model.faults = faults;
             self.turn(None);
             return true;
+        }
+        if let Some(name) = command.strip_prefix("module ") {
+            let module = Module::named(name);
+            let known = module.is_some() || name == "none";
+            if known {
+                self.set_module(module);
+            }
+            return known;
+        }
+        if let Some(rate) = command.strip_prefix("partner ") {
+            let rate = rate.parse().ok().filter(|rate| [1_000, 10_000].contains(rate));
+            rate.inspect(|&rate| {
+                self.model.set_partner(rate);
+                self.turn(None);
+            });
+            return rate.is_some();
         }
         let Some((address, bytes)) = command.strip_prefix("watch ").and_then(|rest| rest.split_once(' ')) else {
             return false;
@@ -217,6 +252,9 @@ fn faults(name: &str) -> Option<Faults> {
         "gone" => Faults { gone: true, ..none },
         "receive-stalled" => Faults { receive_stalled: true, ..none },
         "transmit-stalled" => Faults { transmit_stalled: true, ..none },
+        "module-silent" => Faults { module_silent: true, ..none },
+        "module-bad" => Faults { module_bad_byte: 7, ..none },
+        "module-slow" => Faults { module_slow: 200, ..none },
         "nothing" => none,
         _ => return None,
     })
@@ -254,6 +292,8 @@ impl ServerBackend for Shared {
         data.fill(0);
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => device.space.read(offset, data),
+            // Nobody answers in D3hot.
+            VFIO_PCI_BAR0_REGION_INDEX if device.space.sleeps() => data.fill(0xff),
             VFIO_PCI_BAR0_REGION_INDEX => {
                 device.tick();
                 for (i, word) in data.chunks_mut(4).enumerate() {
@@ -271,9 +311,12 @@ impl ServerBackend for Shared {
         let mut device = self.device();
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => {
-                device.space.write(offset, data);
+                if device.space.write(offset, data) {
+                    device.restart();
+                }
                 device.tell_master();
             }
+            VFIO_PCI_BAR0_REGION_INDEX if device.space.sleeps() => {}
             VFIO_PCI_BAR0_REGION_INDEX => {
                 device.tick();
                 for (i, word) in data.as_chunks::<4>().0.iter().enumerate() {
@@ -307,7 +350,7 @@ impl ServerBackend for Shared {
 
     fn reset(&mut self) -> Result<(), Error> {
         let mut device = self.device();
-        device.model = start(device.config, &device.memory, device.cable);
+        device.restart();
         device.space = ConfigSpace::new();
         device.tell_master();
         Ok(())

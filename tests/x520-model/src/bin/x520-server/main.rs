@@ -8,7 +8,11 @@
 //! |---|---|---|
 //! | `cable out`, `cable in` | | |
 //! | `watch ADDRESS BYTES` | | counts from now on how often the device reaches that memory, too |
+//! | `module NAME`, `module none` | | what is in the SFP+ cage: names as in `x520_model::sfp` |
 //! | `fail gone`, `fail receive-stalled`, `fail transmit-stalled`, `fail nothing` | | what goes wrong from now on |
+//! | `fail module-silent`, `fail module-bad`, `fail module-slow` | | the same, of the module's two wires |
+//! | `partner 1000`, `partner 10000` | | the rate of the wire's other end in Mb/s |
+//! | `lights` | `lights LEDCTL` | the register of the lights, in hexadecimal |
 //! | `touched` | `touched READS WRITES` | what was counted |
 //! | | `bus-master on`, `bus-master off` | when it changes |
 
@@ -37,6 +41,7 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{IrqInfo, Server, ServerRegion};
 use x520_model::pcap;
+use x520_model::sfp::Module;
 
 use crate::device::{Device, Shared, lock};
 use crate::memory::Touched;
@@ -53,6 +58,15 @@ struct Options {
     /// Address in the EEPROM.
     #[arg(long, value_parser = mac)]
     mac: Option<[u8; 6]>,
+    /// Module in the SFP+ cage: a name of `x520_model::sfp`, or `none`.
+    #[arg(long, value_parser = module, default_value = "sr")]
+    module: ModuleChoice,
+    /// Which port of the card it is: 0 or 1.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..2), default_value = "0")]
+    port: u8,
+    /// The EEPROM allows optics of any vendor.
+    #[arg(long)]
+    any_module: bool,
     /// Writes all frames of the wire, in both directions, to this capture file.
     #[arg(long)]
     pcap: Option<PathBuf>,
@@ -70,6 +84,18 @@ struct WireOptions {
     /// A tap interface.
     #[arg(long)]
     tap: Option<String>,
+}
+
+/// What is in the cage.
+#[derive(Clone, Copy)]
+struct ModuleChoice(Option<Module>);
+
+fn module(name: &str) -> Result<ModuleChoice, String> {
+    let known = || Module::all().map(|m| m.name).collect::<Vec<_>>().join(", ");
+    match Module::named(name) {
+        None if name != "none" => Err(format!("{name} is no module; there are: none, {}", known())),
+        module => Ok(ModuleChoice(module)),
+    }
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
@@ -95,7 +121,13 @@ fn main() -> ExitCode {
 }
 
 fn serve(options: Options) -> Result<(), String> {
-    let mut config = x520_model::Config { transmit_buffer: TRANSMIT_BUFFER, ..x520_model::Config::default() };
+    let mut config = x520_model::Config {
+        transmit_buffer: TRANSMIT_BUFFER,
+        port: options.port,
+        any_module: options.any_module,
+        module: options.module.0,
+        ..x520_model::Config::default()
+    };
     if let Some(mac) = options.mac {
         config.mac = mac;
     }
@@ -173,6 +205,7 @@ fn obey(device: &Mutex<Device>) {
                 let Touched { reads, writes } = lock(device).touched();
                 println!("touched {reads} {writes}");
             }
+            "lights" => println!("lights {:08x}", lock(device).lights()),
             other if lock(device).obeys(other) => {}
             other => eprintln!("x520-server: {other:?} is no command"),
         }
