@@ -103,7 +103,7 @@ mod tests {
                 found("PCI configuration space in memory at 0x100100000, buses 1 to 255, segment 3"),
             ]
         );
-        assert_eq!(configuration_space(&[])[0].kind, ReportKind::Fallback);
+        assert_eq!(configuration_space(&[])[0].kind, control::ReportKind::Fallback);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-use boot::acpi::{Fadt, Memory, Register, Spcr, Tables, cores, ecam, io_apics, spcr};
+use boot::acpi::{EcamWindow, Fadt, Memory, Register, Spcr, Tables, cores, dmar, ecam, io_apics, ivrs, spcr};
 use boot::console::{Source, Uart, choose};
 use boot::information::{Framebuffer, FramebufferContent, Information, Module};
 use boot::srat::node_of;
@@ -42,7 +42,7 @@ impl Memory for Ram {
 struct Machine {
     cores: Vec<u32>,
     nodes: Vec<(u32, u32)>,
-    windows: Vec<(u64, u8, u8)>,
+    windows: Vec<EcamWindow>,
     pm_timer: Option<u16>,
     pm1a: Option<Register>,
     reset: Option<(Register, u8)>,
@@ -107,8 +107,11 @@ fn mcfg(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
         let (base, segment) = (u64::from(input.byte()) << 28, u16::from(input.byte().is_multiple_of(4)));
         let (first, last) = (input.byte(), input.byte());
         body.extend([&base.to_le_bytes()[..], &segment.to_le_bytes(), &[first, last], &[0; 4]].concat());
-        if segment == 0 && first <= last {
-            machine.windows.push((base, first, last));
+        // All bases are multiples of 256 MiB, the bytes of all buses. So only windows of the same base can overlap.
+        let taken =
+            |bus| machine.windows.iter().any(|other| other.base == base && (other.first..=other.last).contains(&bus));
+        if first <= last && !(first..=last).any(taken) {
+            machine.windows.push(EcamWindow { base, segment, first, last });
         }
     }
     table(b"MCFG", 1, &body)
@@ -266,8 +269,16 @@ fn read_tables(input: &mut Input<'_>) {
     assert!((1..ids.len()).all(|n| !ids[..n].contains(&ids[n])), "a core is there once");
     let nodes: Vec<_> = ids.iter().filter_map(|&id| Some((id, node_of(srat, id)?))).collect();
     let windows = ecam(mcfg);
-    for &(base, first, last) in &windows {
-        assert!(first <= last && base.checked_add((u64::from(last - first) + 1) << 20).is_some(), "a window");
+    for &EcamWindow { base, first, last, .. } in &windows {
+        assert!(first <= last && base.checked_add((u64::from(last) + 1) << 20).is_some(), "a window");
+    }
+    // Tables of other kinds are as good as any bytes for these two.
+    for table in [madt, srat, mcfg] {
+        for units in [dmar(table), ivrs(table)] {
+            let registers: Vec<_> = units.iter().map(|unit| unit.registers).collect();
+            assert!(registers.iter().all(|at| *at != 0 && at.is_multiple_of(4096)), "{registers:x?}");
+            assert!((1..registers.len()).all(|n| !registers[..n].contains(&registers[n])), "a unit is there once");
+        }
     }
     let fadt = Fadt::new(fadt);
     let sleep = tables.dsdt(&fadt).and_then(sleep_type_s5);

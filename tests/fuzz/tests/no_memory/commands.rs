@@ -277,6 +277,7 @@ fn module() -> ModuleSummary {
 fn latency() -> Latency {
     let exits = Durations {
         guest: Some("alpha".into()),
+        queue: None,
         engine: None,
         what: "cpuid".into(),
         count: 100,
@@ -287,7 +288,8 @@ fn latency() -> Latency {
         max: 9_000,
     };
     let visits = Durations { guest: None, engine: Some(0), what: "visit".into(), ..exits.clone() };
-    Latency { id: Some(1), on: true, tsc_hz: 2_000_000_000, rows: vec![exits, visits] }
+    let queue = Durations { queue: Some("net 0 queue 1".into()), what: "arrival".into(), ..exits.clone() };
+    Latency { id: Some(1), on: true, tsc_hz: 2_000_000_000, rows: vec![exits, visits, queue] }
 }
 
 #[test]
