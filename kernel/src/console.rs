@@ -15,7 +15,7 @@
 
 #![allow(unsafe_code, reason = "opens the UARTs by their port numbers")]
 
-use crate::{boots, channel, cores, heap, screen};
+use crate::{boots::kept, channel, cores, heap, screen};
 use alloc::vec::Vec;
 use boot::console::{Consoles, Uart};
 use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
@@ -344,7 +344,7 @@ fn loss_on_com2(Loss { messages, bytes }: Loss) -> Option<alloc::string::String>
 
 /// Writes to COM1. Each LF becomes CR LF. It needs no heap. If the prompt is on the screen, the message takes its place.
 pub fn print(args: fmt::Arguments<'_>) {
-    boots::log(args);
+    kept::log(args);
     let mut port = COM1.lock();
     let erase = PROMPT.before_message();
     if WAITS.load(Ordering::Relaxed) {
@@ -523,7 +523,7 @@ pub fn break_locks() {
         COM2.force_unlock();
         WANTED.force_unlock();
         screen::break_lock();
-        boots::break_locks();
+        kept::break_locks();
     }
     // The fault came before the boot has chosen the ports.
     let is_open = WANTED.lock().is_some();

@@ -11,8 +11,8 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, time},
-    machine_check::{self, banks},
-    mem, options,
+    machine_check::{banks, slot::Slot},
+    mem,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use boot::{
@@ -25,7 +25,7 @@ use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering},
 };
-use findings::processor::Kind;
+use findings::cores::Kind;
 use spin::{Mutex, Once};
 use watchdog::Seen;
 use x86_64::registers::model_specific::GsBase;
@@ -53,10 +53,10 @@ pub struct Core {
     progress: AtomicU64,
     /// Virtualization is on.
     pub virtualizes: AtomicBool,
-    /// What CPUID says of the core itself: see [`findings::processor::Kind`].
+    /// What CPUID says of the core itself: see [`findings::cores::Kind`].
     kind: Once<Kind>,
     /// What its last machine check was.
-    pub machine_check: machine_check::Slot,
+    pub machine_check: Slot,
     busy: AtomicBool,
     job: Mutex<Option<Job>>,
 }
@@ -156,7 +156,7 @@ impl Core {
             progress: AtomicU64::new(0),
             virtualizes: AtomicBool::new(false),
             kind: Once::new(),
-            machine_check: machine_check::Slot::new(),
+            machine_check: Slot::new(),
             busy: AtomicBool::new(false),
             job: Mutex::new(None),
         }));
@@ -320,11 +320,11 @@ struct Start {
 static SEATS: Once<Box<[Seat]>> = Once::new();
 
 /// Starts all other processors, all together. They get their numbers in the order of `apic_ids`, from 1 on. Those beyond
-/// [`MAX_CORES`] are left alone.
+/// [`MAX_CORES`] are left alone. `last_is_silent`: the last one gets no start-up IPI, as if it did not listen.
 ///
 /// # Errors
 /// There is no page below 1 MiB for it; the text says so.
-pub fn start_others(apic_ids: &[u32]) -> Result<Started, String> {
+pub fn start_others(apic_ids: &[u32], last_is_silent: bool) -> Result<Started, String> {
     let mut all = Started::default();
     let boot = get(0).map_or(0, |core| core.apic_id);
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
@@ -365,7 +365,7 @@ pub fn start_others(apic_ids: &[u32]) -> Result<Started, String> {
         ptr::copy_nonoverlapping(code.as_ptr(), p, code.len());
         ptr::copy_nonoverlapping(block.as_ptr(), p.add(offsets.parameters), len);
     }
-    let silent = seats.last().filter(|_| options::last_core_is_silent()).map(Seat::apic_id);
+    let silent = seats.last().filter(|_| last_is_silent).map(Seat::apic_id);
     startup::start(seats, &mut Apic { page: page as u32, silent });
     for (seat, start) in seats.iter().zip(&starts) {
         match seat.fate() {

@@ -1,6 +1,6 @@
 //! Stops the machine early in the boot, when there is nothing to clean up yet.
 
-use crate::{boots, console, emulator, heap, step};
+use crate::{boots::failure, console, emulator, heap, step};
 use control::Event;
 
 /// Writes the reason to the consoles and stops. Never returns.
@@ -11,7 +11,7 @@ pub fn halt(why: core::fmt::Arguments<'_>) -> ! {
         console::send_event(Ok(Event::End { reason: control::sentence(why) }));
     }
     console::flush();
-    boots::fails();
+    failure::fails();
     emulator::leave_emulator(false);
     loop {
         x86_64::instructions::hlt();

@@ -12,11 +12,13 @@
 //! it may have interrupted any code. Each core has a slot of its own.
 
 pub mod banks;
+pub mod slot;
 mod told;
 
 pub use told::{Kind, Told};
 
 use self::banks::{CORRECTED, DEFERRED, LEFT, MCG_STATUS, Register, at, poll, read, setup, write};
+use self::slot::{NONE, Slot};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores::{self, Core},
@@ -27,16 +29,13 @@ use alloc::vec::Vec;
 use control::MachineChecks;
 use core::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 use mca::{
     Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Setup,
     Severity, Status, Waiting,
 };
 use spin::Once;
-
-/// No address. No page begins here.
-const NONE: u64 = u64::MAX;
 
 /// Microseconds that the judge waits for the other cores of a broadcast. All of them come at once, if they are not in system
 /// management mode.
@@ -224,33 +223,7 @@ fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: 
     }
 }
 
-/// What a core has found in its banks. It writes its own one, and the judge reads it after they have met.
-pub struct Slot {
-    global: AtomicU64,
-    /// 0 for the host, otherwise the guest's number plus one.
-    place: AtomicU64,
-    /// Bank, status, address and further register of each error.
-    errors: [[AtomicU64; 4]; MAX_ERRORS],
-    /// Number of errors.
-    count: AtomicU64,
-    more: AtomicBool,
-    /// Start of the location at which it was last hit in host mode.
-    last: AtomicU64,
-}
-
 impl Slot {
-    /// Nothing was found.
-    pub const fn new() -> Self {
-        Self {
-            global: AtomicU64::new(0),
-            place: AtomicU64::new(0),
-            errors: [const { [const { AtomicU64::new(0) }; 4] }; MAX_ERRORS],
-            count: AtomicU64::new(0),
-            more: AtomicBool::new(false),
-            last: AtomicU64::new(NONE),
-        }
-    }
-
     /// Reads and clears this core's banks. Corrected errors are counted and are nobody's business.
     fn collect(&self, setup: &Setup, place: Place, global: GlobalStatus) {
         self.global.store(global.into_bits(), Ordering::Relaxed);

@@ -203,10 +203,10 @@ pub fn self_test() {
     }
 }
 
-/// Fails on purpose if the command line asks for that with this configuration.
-pub fn self_test_of_configuration(file: &str) {
+/// Fails on purpose if the command line asks for that with this configuration. `is_previous`: it is `previous.toml`.
+pub fn self_test_of_configuration(is_previous: bool) {
     match SELF_TEST.load(Ordering::Relaxed) {
-        _ if file == crate::boots::PREVIOUS => {}
+        _ if is_previous => {}
         AT_CONFIGURATION => panic!("selftest=panic-at-configuration"),
         STUCK_AT_CONFIGURATION => spin(|| false),
         _ => {}

@@ -5,7 +5,8 @@
 
 use crate::{
     arch::{apic, frame::Frame},
-    boots, console, cores, disks, emulator, mem, pci, step, symbols,
+    boots::failure,
+    console, cores, disks, emulator, mem, pci, step, symbols,
 };
 use core::{
     fmt::{self, Write},
@@ -73,7 +74,7 @@ pub fn report(
     // A core may have been giving a device this right when it was told to stop. By now it has stopped, so clear again.
     pci::clear_bus_masters(true);
     console::flush();
-    boots::fails();
+    failure::fails();
     emulator::leave_emulator(false);
     park()
 }

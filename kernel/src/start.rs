@@ -108,7 +108,7 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     }
     // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
     frames.reserve(0, 0x1000);
-    boots::begin(&mut frames);
+    boots::kept::begin(&mut frames);
     drop(frames);
     heap::start()
 }
@@ -147,7 +147,7 @@ extern "C" fn on_own_stack() -> ! {
         report::add_all([findings::machine::no_com2()]);
     }
     step::begin(Step::Cores);
-    match cores::start_others(&facts.platform.cores.enabled) {
+    match cores::start_others(&facts.platform.cores.enabled, options::last_core_is_silent()) {
         Ok(started) => report_cores(started),
         Err(e) => report::warning(e),
     }
@@ -171,8 +171,8 @@ extern "C" fn on_own_stack() -> ! {
     step::begin(Step::Configuration);
     boots::open_store();
     let hashes = modules::hash_all();
-    let file = boots::attempt(hashes);
-    options::self_test_of_configuration(file);
+    let file = boots::attempt(settings::FILE, hashes);
+    options::self_test_of_configuration(file == boots::PREVIOUS);
     let (config, plan) = settings::load(file, hashes);
     let mtu = config.guests.iter().flat_map(config::Guest::nets).map(|net| net.mtu).max();
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;

@@ -37,7 +37,6 @@ pub fn vector(text: &str) -> Result<Option<u8>, Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Command, Permissions, Request};
 
     #[test]
     fn a_vector_is_decimal_or_hexadecimal_and_off_is_none() {
@@ -48,17 +47,5 @@ mod tests {
         for wrong in ["", "0x", "15", "256", "0x100", "+49", "0x+1", "on", "3 1", "-1"] {
             assert!(vector(wrong).unwrap_err().contains("16 to 255"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn it_is_two_words_or_one_in_the_shell_and_needs_the_permission_profile() {
-        let command = Command::TraceEoi { guest: "a".into(), vector: "0x31".into() };
-        assert_eq!(Command::from_words("trace eoi a 0x31"), Ok(command.clone()));
-        assert_eq!(Command::from_words("trace-eoi a 0x31"), Ok(command.clone()));
-        let json = Request::from_line(r#"{"command":"trace-eoi","guest":"a","value":"0x31"}"#);
-        assert_eq!(json.map(|request| request.command), Ok(command.clone()));
-        assert_eq!((command.permission(), command.guest()), (Permissions::PROFILE, Some("a")));
-        assert!(Command::from_words("trace eoi a").is_err());
-        assert!(Command::from_words("trace eoi").unwrap_err().contains("trace-eoi"));
     }
 }

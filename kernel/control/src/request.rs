@@ -370,4 +370,16 @@ mod tests {
         assert_eq!((captures.permission(), captures.guest()), (Permissions::CAPTURE, None));
         assert!(Command::from_words("capture").is_err());
     }
+
+    #[test]
+    fn the_command_of_ends_of_interrupts_is_two_words_or_one_and_needs_the_permission_profile() {
+        let command = Command::TraceEoi { guest: "a".into(), vector: "0x31".into() };
+        assert_eq!(Command::from_words("trace eoi a 0x31"), Ok(command.clone()));
+        assert_eq!(Command::from_words("trace-eoi a 0x31"), Ok(command.clone()));
+        let json = Request::from_line(r#"{"command":"trace-eoi","guest":"a","value":"0x31"}"#);
+        assert_eq!(json.map(|request| request.command), Ok(command.clone()));
+        assert_eq!((command.permission(), command.guest()), (Permissions::PROFILE, Some("a")));
+        assert!(Command::from_words("trace eoi a").is_err());
+        assert!(Command::from_words("trace eoi").unwrap_err().contains("trace-eoi"));
+    }
 }

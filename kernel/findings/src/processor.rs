@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::vec::Vec;
 use control::ReportEntry;
-use core::fmt;
 use mca::{Broadcast, Format, MAX_BANKS, Setup};
 use speculation::{Plan, Processor, Status, Vulnerabilities};
 
@@ -33,39 +32,6 @@ pub fn x2apic_mode(base: u64) -> Option<ReportEntry> {
              locked it; switch x2APIC on in the firmware's setup"
         ))
     })
-}
-
-/// What CPUID says of one core and not of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    /// Type of the core on a hybrid processor: bits 31 to 24 of leaf 0x1A's EAX. 0: the processor is not hybrid.
-    pub hybrid: u8,
-    /// Family, model and stepping: leaf 1's EAX.
-    pub signature: u32,
-}
-
-impl Kind {
-    /// Reads it on the core that this runs on (SDM vol. 2A "CPUID", leaves 1, 7 and 0x1A).
-    #[must_use]
-    pub fn find(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Self {
-        const HYBRID: u32 = 1 << 15;
-        let [last, ..] = cpuid(0, 0);
-        let [signature, ..] = cpuid(1, 0);
-        let is_hybrid = last >= 0x1a && cpuid(7, 0)[3] & HYBRID != 0;
-        let hybrid = if is_hybrid { (cpuid(0x1a, 0)[0] >> 24) as u8 } else { 0 };
-        Self { hybrid, signature }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.hybrid {
-            0 => write!(f, "of signature {:#x}", self.signature),
-            0x20 => f.write_str("efficiency cores"),
-            0x40 => f.write_str("performance cores"),
-            other => write!(f, "of the unknown type {other:#x}"),
-        }
-    }
 }
 
 /// What is said of TSC and timer where they lack something.
@@ -170,34 +136,6 @@ mod tests {
             assert_eq!(said.kind, ReportKind::RequiredMissing);
             assert!(said.text.contains(&format!("{base:#x}")));
         }
-    }
-
-    #[test]
-    fn the_kinds_of_a_hybrid_processor_are_told_and_alike_cores_are_not() {
-        let core = |hybrid: u32, kind: u32, last: u32| {
-            Kind::find(leaves([
-                (0, [last, 0, 0, 0]),
-                (1, [0x000b_06f2, 0, 0, 0]),
-                (7, [0, 0, 0, hybrid << 15]),
-                (0x1a, [kind << 24 | 1, 0, 0, 0]),
-            ]))
-        };
-        let (performance, efficiency, plain) = (core(1, 0x40, 0x20), core(1, 0x20, 0x20), core(0, 0x40, 0x20));
-        assert_eq!((plain.hybrid, core(1, 0x40, 0x19).hybrid), (0, 0), "only where CPUID says hybrid and has the leaf");
-        let said = crate::cores::kinds(&[
-            (0, performance),
-            (1, performance),
-            (2, efficiency),
-            (3, efficiency),
-            (4, efficiency),
-        ]);
-        assert!(
-            said[0].text.contains("cores 2 to 4 are efficiency cores; cores 0, 1 are performance cores"),
-            "{said:?}"
-        );
-        assert_eq!(crate::cores::kinds(&[(0, plain), (1, plain)]), []);
-        let other = Kind { signature: 0x000b_06f5, ..plain };
-        assert!(crate::cores::kinds(&[(0, plain), (1, other)])[0].text.contains("of signature 0xb06f5"));
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::collections::{HashMap, VecDeque};
 use crate::diagnostic::Diagnostic;
 use crate::eeprom;
 use crate::faults::Faults;
-use crate::i2c::Driven;
 use crate::memory::Dma;
 use crate::model::{Config, Model};
 use crate::registers::{Access, BAR_BYTES, DMAIDONE, ENABLE, Reg, TABLE, canonical};
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
+use crate::two_wire::Driven;
 use crate::two_wire::TwoWire;
 
 impl Model {

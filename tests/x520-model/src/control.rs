@@ -1,10 +1,10 @@
 //! Reset, the master disable handshake and the semaphores (data sheet 4.2.1.6, 4.6.3, 5.2.5.3.2, 10.5.4).
 
 use crate::diagnostic::{Diagnostic, Direction};
-use crate::i2c::Driven;
 use crate::model::Model;
 use crate::registers::{DMAIDONE, ENABLE, Reg};
 use crate::state::{Flow, Receive, Throttle, Transmit};
+use crate::two_wire::Driven;
 
 /// CTRL: stop DMA.
 const MASTER_DISABLE: u32 = 1 << 2;

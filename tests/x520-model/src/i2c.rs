@@ -4,35 +4,12 @@ use crate::diagnostic::Diagnostic;
 use crate::model::Model;
 use crate::registers::Reg;
 use crate::sfp::Module;
-use crate::two_wire::Trouble;
-
-/// I2CCTL: the clock as it is on the wire, as the driver pulls it; data likewise.
-const CLOCK_IN: u32 = 1;
-const CLOCK_OUT: u32 = 1 << 1;
-const DATA_IN: u32 = 1 << 2;
-const DATA_OUT: u32 = 1 << 3;
+use crate::two_wire::{CLOCK_IN, CLOCK_OUT, DATA_IN, DATA_OUT, Trouble};
 
 /// Shortest time that the clock may be low, and high, in microseconds: 4.7 and 4.0 (SFF-8431, 4.2: 100 kHz). The model's
 /// clock has whole microseconds, so a fraction may be missing.
 const LOW: u64 = 4;
 const HIGH: u64 = 3;
-
-/// The wires as the driver drives them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Driven {
-    value: u32,
-    /// When the clock last changed on the wire.
-    changed: u64,
-    /// The module holds the clock down until then.
-    held: u64,
-}
-
-impl Driven {
-    /// As after a reset at `now`: nobody pulls.
-    pub(crate) fn released(now: u64) -> Self {
-        Self { value: CLOCK_OUT | DATA_OUT, changed: now, held: 0 }
-    }
-}
 
 impl Model {
     pub(crate) fn write_i2cctl(&mut self, value: u32) {
@@ -83,12 +60,12 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLOCK_IN, CLOCK_OUT, DATA_IN, DATA_OUT};
     use crate::diagnostic::Diagnostic;
     use crate::model::Model;
     use crate::registers::Reg;
     use crate::sfp::Module;
     use crate::testing::model;
+    use crate::two_wire::{CLOCK_IN, CLOCK_OUT, DATA_IN, DATA_OUT};
 
     fn wires(m: &mut Model, clock: bool, data: bool) -> bool {
         let value = if clock { CLOCK_OUT } else { 0 } | if data { DATA_OUT } else { 0 };

@@ -4,11 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::diagnostic::{Diagnostic, Direction};
 use crate::faults::Faults;
-use crate::i2c::Driven;
 use crate::memory::Dma;
 use crate::registers::{Reg, TABLE};
 use crate::sfp::Module;
 use crate::state::{EepromRead, Flow, Link, Receive, Reset, Throttle, Transmit};
+use crate::two_wire::Driven;
 use crate::two_wire::TwoWire;
 
 /// The configuration of the device.

@@ -11,6 +11,29 @@ const READ: u8 = 1;
 /// Clocks after which a module that holds the data wire lets go of it.
 const CLEARS: u8 = 9;
 
+/// I2CCTL: the clock as it is on the wire, as the driver pulls it; data likewise.
+pub(crate) const CLOCK_IN: u32 = 1;
+pub(crate) const CLOCK_OUT: u32 = 1 << 1;
+pub(crate) const DATA_IN: u32 = 1 << 2;
+pub(crate) const DATA_OUT: u32 = 1 << 3;
+
+/// The wires as the driver drives them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Driven {
+    pub(crate) value: u32,
+    /// When the clock last changed on the wire.
+    pub(crate) changed: u64,
+    /// The module holds the clock down until then.
+    pub(crate) held: u64,
+}
+
+impl Driven {
+    /// As after a reset at `now`: nobody pulls.
+    pub(crate) fn released(now: u64) -> Self {
+        Self { value: CLOCK_OUT | DATA_OUT, changed: now, held: 0 }
+    }
+}
+
 /// What happens on the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {

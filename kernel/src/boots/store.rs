@@ -1,0 +1,185 @@
+//! The firmware's store of records: its registers, and its range of records.
+
+#![allow(unsafe_code, reason = "reaches the registers of the firmware's store")]
+
+use crate::{arch::time, facts::facts, mem};
+use alloc::{format, string::String, vec::Vec};
+use core::ptr;
+use erst::{Bus, Error, Register, Space, Store, Table};
+use spin::Mutex;
+use x86_64::instructions::port::Port;
+
+/// Most bytes of the range in which the firmware takes records.
+const MOST_RANGE: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// The pages of registers that are mapped, and the range in which the firmware takes records.
+static MAPPED: Mutex<Mapped> = Mutex::new(Mapped { pages: Vec::new(), range: (0, 0) });
+
+/// What of the firmware's store can be reached.
+struct Mapped {
+    pages: Vec<u64>,
+    range: (u64, u64),
+}
+
+/// Makes the firmware's store reachable. Call it before the cores have maps of their own.
+///
+/// # Errors
+/// There is one and it is not used; the text says why.
+pub fn open() -> Result<(), String> {
+    let Some(table) = &facts().platform.store else { return Ok(()) };
+    let mut mapped = MAPPED.lock();
+    for Register { address, .. } in table.registers().filter(|register| register.space == Space::Memory) {
+        let page = address & !(PAGE - 1);
+        if !mapped.pages.contains(&page) {
+            // What is mapped already is memory of another device or of the firmware, and can be reached too.
+            let _ = mem::map_device(page, PAGE);
+            mapped.pages.push(page);
+        }
+    }
+    drop(mapped);
+    match Store::open(table, Firmware).map(|store| store.range()) {
+        Ok((at, len)) if at != 0 && (1 << 10..=MOST_RANGE).contains(&len) => {
+            let start = at & !(PAGE - 1);
+            let end = at.saturating_add(len).next_multiple_of(PAGE);
+            for page in (start..end).step_by(PAGE as usize) {
+                let _ = mem::map_device(page, PAGE);
+            }
+            MAPPED.lock().range = (at, len);
+        }
+        Ok((at, len)) => {
+            return Err(format!("the firmware's store (ERST) takes records of {len} bytes at {at:#x}: not used"));
+        }
+        Err(why) => return Err(format!("the firmware's store (ERST) is not used: {why}")),
+    }
+    Ok(())
+}
+
+/// Frees the lock for a panic.
+///
+/// # Safety
+/// As for [`crate::console::break_locks`].
+pub unsafe fn break_lock() {
+    // SAFETY: the caller's promise.
+    unsafe { MAPPED.force_unlock() };
+}
+
+/// Bytes of the range in which the firmware takes records. 0: the store cannot be used.
+pub fn room() -> u64 {
+    MAPPED.lock().range.1
+}
+
+/// Whether the firmware's store can be used.
+pub fn is_open() -> bool {
+    room() != 0
+}
+
+/// Uses the firmware's store, if there is one.
+pub fn with<R>(with: impl FnOnce(&mut Store<'_, Firmware>) -> Result<R, Error>) -> Option<Result<R, Error>> {
+    if !is_open() {
+        return None;
+    }
+    let table: &Table = facts().platform.store.as_ref()?;
+    Some(Store::open(table, Firmware).and_then(|mut store| with(&mut store)))
+}
+
+/// The registers of the firmware's store.
+pub struct Firmware;
+
+impl Firmware {
+    /// A register in memory, if it is in a page that is mapped for the store and at a multiple of its size.
+    fn register(address: u64, bytes: u8) -> Option<usize> {
+        let is_mapped = MAPPED.lock().pages.contains(&(address & !(PAGE - 1)));
+        (is_mapped && address.is_multiple_of(bytes.into())).then_some(address as usize)
+    }
+
+    /// Bytes of the range of records.
+    fn range(address: u64, bytes: usize) -> Option<usize> {
+        let (at, len) = MAPPED.lock().range;
+        let behind = address.checked_add(bytes as u64)?;
+        (at <= address && behind <= at.saturating_add(len)).then_some(address as usize)
+    }
+}
+
+impl Bus for Firmware {
+    fn read(&mut self, space: Space, address: u64, bytes: u8) -> Option<u64> {
+        match space {
+            Space::Memory => {
+                let at = Self::register(address, bytes)?;
+                // SAFETY: ACPI names the register, its page is mapped, and it is aligned.
+                Some(unsafe {
+                    match bytes {
+                        1 => ptr::with_exposed_provenance::<u8>(at).read_volatile().into(),
+                        2 => ptr::with_exposed_provenance::<u16>(at).read_volatile().into(),
+                        4 => ptr::with_exposed_provenance::<u32>(at).read_volatile().into(),
+                        _ => ptr::with_exposed_provenance::<u64>(at).read_volatile(),
+                    }
+                })
+            }
+            Space::Ports => {
+                let port = u16::try_from(address).ok()?;
+                // SAFETY: ACPI names the port for this purpose.
+                unsafe {
+                    match bytes {
+                        1 => Some(Port::<u8>::new(port).read().into()),
+                        2 => Some(Port::<u16>::new(port).read().into()),
+                        4 => Some(Port::<u32>::new(port).read().into()),
+                        _ => None,
+                    }
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, space: Space, address: u64, bytes: u8, value: u64) -> Option<()> {
+        match space {
+            Space::Memory => {
+                let at = Self::register(address, bytes)?;
+                // SAFETY: as in `read`.
+                unsafe {
+                    match bytes {
+                        1 => ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(value as u8),
+                        2 => ptr::with_exposed_provenance_mut::<u16>(at).write_volatile(value as u16),
+                        4 => ptr::with_exposed_provenance_mut::<u32>(at).write_volatile(value as u32),
+                        _ => ptr::with_exposed_provenance_mut::<u64>(at).write_volatile(value),
+                    }
+                }
+            }
+            Space::Ports => {
+                let port = u16::try_from(address).ok()?;
+                // SAFETY: as in `read`.
+                unsafe {
+                    match bytes {
+                        1 => Port::<u8>::new(port).write(value as u8),
+                        2 => Port::<u16>::new(port).write(value as u16),
+                        4 => Port::<u32>::new(port).write(value as u32),
+                        _ => return None,
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn load(&mut self, address: u64, to: &mut [u8]) -> Option<()> {
+        let from = ptr::with_exposed_provenance::<u8>(Self::range(address, to.len())?);
+        for (index, byte) in to.iter_mut().enumerate() {
+            // SAFETY: the range of records is mapped, and all bytes are within it.
+            *byte = unsafe { from.add(index).read_volatile() };
+        }
+        Some(())
+    }
+
+    fn store(&mut self, address: u64, from: &[u8]) -> Option<()> {
+        let to = ptr::with_exposed_provenance_mut::<u8>(Self::range(address, from.len())?);
+        for (index, byte) in from.iter().enumerate() {
+            // SAFETY: as in `load`.
+            unsafe { to.add(index).write_volatile(*byte) };
+        }
+        Some(())
+    }
+
+    fn wait(&mut self, micros: u64) {
+        time::delay_micros(micros);
+    }
+}
