@@ -2,8 +2,8 @@
 //!
 //! There are two places. ACPI's ERST, where the firmware has one, outlives a cut of the power. It gets the record of each boot, and the log
 //! of one that fails. Memory outlives a reset, unless firmware clears it or somebody writes there. It gets the record and the log,
-//! as the log is written. There are up to four areas, so that one of them is left. They lie low, where they part no memory
-//! that a guest could have in one piece.
+//! as the log is written. There are up to three areas, so that one of them is left. They lie low or beside the boot modules, where
+//! they part no memory that a guest could have in one piece.
 //!
 //! Only the boot core uses this, or the core that panics.
 

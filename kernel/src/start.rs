@@ -108,7 +108,8 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::Ou
     }
     // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
     frames.reserve(0, 0x1000);
-    boots::kept::begin(&mut frames);
+    let used = info.modules().map(|module| module.end).fold(end, u64::max);
+    boots::kept::begin(&mut frames, used);
     drop(frames);
     heap::start()
 }

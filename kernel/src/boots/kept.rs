@@ -16,8 +16,10 @@ use core::{
 use memory::frames::Frames;
 use spin::Mutex;
 
-/// Ends of the areas. GRUB loads modules upwards from the image, and firmware has its own memory at the top.
-const AREA_ENDS: [u64; 4] = [32 << 20, 64 << 20, 128 << 20, 256 << 20];
+/// Ends of two areas, where modules do not lie. They are low, so that the memory above them stays in one piece for guests.
+const AREA_ENDS: [u64; 2] = [32 << 20, 64 << 20];
+/// The third area begins behind image and modules, at a multiple of this. So it is where it was if a module has become a little larger.
+const STEP: u64 = 4 << 20;
 /// Most bytes of log that the firmware's store gets.
 const STORE_LOG: usize = 7 << 10;
 
@@ -26,15 +28,15 @@ static BEFORE: Mutex<Option<Before<'static>>> = Mutex::new(None);
 /// Lines of an earlier boot are being shown. They are not this boot's, so they are not in its log.
 static QUOTES: AtomicBool = AtomicBool::new(false);
 
-/// Takes the areas out of the free memory, and begins the log of this boot.
-pub fn begin(frames: &mut Frames) {
-    let areas = AREA_ENDS.into_iter().filter_map(|end| {
-        let start = end.saturating_sub(AREA as u64);
+/// Takes the areas out of the free memory, and begins the log of this boot. `used`: the end of image and modules.
+pub fn begin(frames: &mut Frames, used: u64) {
+    let starts = AREA_ENDS.into_iter().map(|end| end.saturating_sub(AREA as u64));
+    let behind = used.checked_next_multiple_of(STEP).filter(|behind| *behind < 4 << 30);
+    let taken = starts.chain(behind).filter(|start| frames.take(*start, AREA as u64));
+    let areas = taken.map(|start| {
         // SAFETY: the memory was free, is taken now, and lies below 4 GiB, so it is mapped at its physical address from the
         // boot on. Nobody else names it, and bytes may have any value.
-        frames
-            .take(start, AREA as u64)
-            .then(|| unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<AtomicU8>(start as usize), AREA) })
+        unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<AtomicU8>(start as usize), AREA) }
     });
     let (keeper, before) = Keeper::begin(areas);
     *KEEPER.lock() = Some(keeper);
