@@ -1,5 +1,5 @@
 //! The firmware's store of records (ACPI 6.5, 18.5, "Error Serialization"): small records with a number, which outlive a reset and a
-//! cut of the power. ACPI's table ERST has a little program for each step ([`table`], [`program`]); [`Store`] has the order of the
+//! cut of the power. ACPI's table ERST has a little program for each step ([`Table`], [`Program`]); [`Store`] has the order of the
 //! steps. Nothing here touches hardware: that is [`Bus`].
 //!
 //! A store whose range of records is non-volatile memory itself (attribute 2) is refused, as Linux does.
