@@ -4,24 +4,29 @@
 //! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
 //! says it has, and every loop ends, whatever the lengths are.
 
-extern crate alloc;
-
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 mod fadt;
 mod mcfg;
 mod remapping;
 mod spcr;
+pub(crate) mod structures;
 mod words;
 
 pub use fadt::{Fadt, Register};
 pub use mcfg::{EcamWindow, ecam};
 pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};
+use structures::entries;
 use words::{byte, double, quad};
 
 /// Bytes of the header that each table but the RSDP begins with (5.2.6).
 const HEADER: usize = 36;
+/// Offset of a MADT's first entry (5.2.12).
+const MADT_ENTRIES: usize = HEADER + 8;
 /// Longest table in bytes. The longest ones are DSDTs, of up to a megabyte.
 const MOST_BYTES: u64 = 4 << 20;
 /// Most cores that are returned.
@@ -138,37 +143,29 @@ pub struct Cores {
 /// listed as enabled anywhere is enabled.
 #[must_use]
 pub fn cores(madt: &[u8]) -> Cores {
-    const ENTRIES: usize = HEADER + 8;
     const ENABLED: u32 = 1;
     const ONLINE_CAPABLE: u32 = 2;
-    let (mut enabled, mut offline): (BTreeMap<u32, usize>, BTreeMap<u32, bool>) = Default::default();
-    let mut rest = madt.get(ENTRIES..).unwrap_or(&[]);
-    while let [kind, len, ..] = *rest
-        && enabled.len() < MOST_CORES
-        && offline.len() < MOST_CORES
-    {
-        let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
+    let (mut enabled, mut known, mut offline) = (Vec::new(), BTreeSet::new(), BTreeMap::<u32, bool>::new());
+    for (kind, entry) in entries(madt, MADT_ENTRIES) {
+        if enabled.len() >= MOST_CORES || offline.len() >= MOST_CORES {
+            break;
+        }
         let found = match kind {
             // Local APIC (5.2.12.2), and local x2APIC (5.2.12.12).
             0 => byte(entry, 3).filter(|&id| id != 0xff).map(u32::from).zip(double(entry, 4)),
             9 => double(entry, 4).filter(|&id| id != u32::MAX).zip(double(entry, 8)),
             _ => None,
         };
-        if let Some((id, flags)) = found {
-            if flags & ENABLED != 0 {
-                let position = enabled.len();
-                enabled.entry(id).or_insert(position);
-            } else {
-                *offline.entry(id).or_default() |= flags & ONLINE_CAPABLE != 0;
-            }
+        let Some((id, flags)) = found else { continue };
+        if flags & ENABLED == 0 {
+            *offline.entry(id).or_default() |= flags & ONLINE_CAPABLE != 0;
+        } else if known.insert(id) {
+            enabled.push(id);
         }
-        rest = behind;
     }
-    offline.retain(|id, _| !enabled.contains_key(id));
-    let mut ordered: Vec<(usize, u32)> = enabled.into_iter().map(|(id, position)| (position, id)).collect();
-    ordered.sort_unstable();
+    offline.retain(|id, _| !known.contains(id));
     Cores {
-        enabled: ordered.into_iter().map(|(_, id)| id).collect(),
+        enabled,
         addable: offline.values().filter(|&&capable| capable).count(),
         offline: offline.into_keys().collect(),
     }
@@ -178,20 +175,12 @@ pub fn cores(madt: &[u8]) -> Cores {
 /// read as for [`cores`].
 #[must_use]
 pub fn io_apics(madt: &[u8]) -> Vec<u32> {
-    const ENTRIES: usize = HEADER + 8;
     const MOST: usize = 128;
-    let (mut found, mut rest) = (Vec::new(), madt.get(ENTRIES..).unwrap_or(&[]));
-    while let [kind, len, ..] = *rest
-        && found.len() < MOST
-    {
-        let Some((entry, behind)) = rest.split_at_checked(len.into()).filter(|_| len >= 2) else { break };
-        if kind == 1
-            && let Some(address) = double(entry, 4)
-            && !found.contains(&address)
-        {
+    let mut found = Vec::new();
+    for address in entries(madt, MADT_ENTRIES).filter_map(|(kind, entry)| double(entry, 4).filter(|_| kind == 1)) {
+        if found.len() < MOST && !found.contains(&address) {
             found.push(address);
         }
-        rest = behind;
     }
     found
 }

@@ -10,6 +10,8 @@
 
 #![cfg_attr(not(test), no_std)]
 
+extern crate alloc;
+
 pub mod acpi;
 pub mod console;
 pub mod information;

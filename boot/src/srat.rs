@@ -1,11 +1,13 @@
 //! Finds the NUMA node of each core in the System Resource Affinity Table (ACPI 6.5 5.2.16).
 
+use crate::acpi::structures::entries;
+
 /// Offset of the entries: they follow the table's header (36 bytes), a reserved word and eight reserved bytes.
 const ENTRIES: usize = 48;
 /// Entry of a core with an 8-bit APIC ID (5.2.16.1), and its length in bytes.
-const LOCAL_APIC: (u8, usize) = (0, 16);
+const LOCAL_APIC: (u16, usize) = (0, 16);
 /// Entry of a core with a 32-bit x2APIC ID (5.2.16.3), and its length in bytes.
-const X2APIC: (u8, usize) = (2, 24);
+const X2APIC: (u16, usize) = (2, 24);
 /// Flag of an entry: it is in use.
 const ENABLED: u32 = 1;
 
@@ -15,29 +17,19 @@ const ENABLED: u32 = 1;
 /// Entries are read until one is cut off or is shorter than 2 bytes. What follows such an entry is ignored.
 #[must_use]
 pub fn node_of(table: &[u8], apic_id: u32) -> Option<u32> {
-    let mut rest = table.get(ENTRIES..)?;
-    while let [kind, length, ..] = *rest {
-        let length = usize::from(length);
-        let entry = rest.get(..length).filter(|_| length >= 2)?;
+    entries(table, ENTRIES).find_map(|(kind, entry)| {
         let word = |at: usize| Some(u32::from_le_bytes(*entry.get(at..)?.first_chunk()?));
-        let found = match (kind, length) {
+        let (id, node) = match (kind, entry.len()) {
             LOCAL_APIC if word(4)? & ENABLED != 0 => {
                 // The node's lowest byte is not next to the three others.
                 let [_, high @ ..] = word(8)?.to_le_bytes();
-                let node = u32::from_le_bytes([entry[2], high[0], high[1], high[2]]);
-                Some((u32::from(entry[3]), node))
+                (entry[3].into(), u32::from_le_bytes([entry[2], high[0], high[1], high[2]]))
             }
-            X2APIC if word(12)? & ENABLED != 0 => Some((word(8)?, word(4)?)),
-            _ => None,
+            X2APIC if word(12)? & ENABLED != 0 => (word(8)?, word(4)?),
+            _ => return None,
         };
-        if let Some((id, node)) = found
-            && id == apic_id
-        {
-            return Some(node);
-        }
-        rest = rest.get(length..)?;
-    }
-    None
+        (id == apic_id).then_some(node)
+    })
 }
 
 #[cfg(test)]

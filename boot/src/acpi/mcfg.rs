@@ -1,7 +1,5 @@
 //! The table of PCI's configuration space in memory (PCI Firmware Specification 3.3, 4.1.2).
 
-extern crate alloc;
-
 use alloc::vec::Vec;
 
 use super::{

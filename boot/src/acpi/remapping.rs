@@ -1,10 +1,8 @@
 //! The tables of DMA remapping units: Intel's DMAR (VT-d 4.1, chapter 8) and AMD's IVRS (48882 revision 3.08, chapter 5).
 
-extern crate alloc;
-
 use alloc::vec::Vec;
 
-use super::words::quad;
+use super::{structures::structures, words::quad};
 
 /// Offset of the first structure in either table.
 const STRUCTURES: usize = 48;
@@ -15,7 +13,7 @@ const MOST_UNITS: usize = 64;
 const DRHD: u16 = 0;
 /// The types of an I/O virtualization hardware definition (IVHD, 5.2.2): one, and two with more in them. Firmware lists each
 /// unit once by each type that it knows.
-const IVHD: [u8; 3] = [0x10, 0x11, 0x40];
+const IVHD: [u16; 3] = [0x10, 0x11, 0x40];
 
 /// Who made a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,47 +38,38 @@ pub struct RemappingUnit {
 #[must_use]
 pub fn dmar(table: &[u8]) -> Vec<RemappingUnit> {
     let head = |bytes: &[u8]| {
-        let [kind, len] = *bytes.first_chunk::<4>()?.as_chunks::<2>().0 else { return None };
-        Some((u16::from_le_bytes(kind), u16::from_le_bytes(len)))
+        let &[kind, kind_high, len, len_high] = bytes.first_chunk()?;
+        Some((u16::from_le_bytes([kind, kind_high]), u16::from_le_bytes([len, len_high]).into()))
     };
-    units(table, Maker::Intel, head, |kind| kind == DRHD)
+    units(table, Maker::Intel, head, &[DRHD])
 }
 
 /// Returns the units of an IVRS. See [`dmar`].
 #[must_use]
 pub fn ivrs(table: &[u8]) -> Vec<RemappingUnit> {
     let head = |bytes: &[u8]| {
-        let &[kind, _, low, high] = bytes.first_chunk()?;
-        Some((u16::from(kind), u16::from_le_bytes([low, high])))
+        let &[kind, _, len, len_high] = bytes.first_chunk()?;
+        Some((kind.into(), u16::from_le_bytes([len, len_high]).into()))
     };
-    units(table, Maker::Amd, head, |kind| IVHD.iter().any(|&known| u16::from(known) == kind))
+    units(table, Maker::Amd, head, &IVHD)
 }
 
-/// Reads a table's structures. `head` returns the type and the length that a structure begins with. A structure of a `wanted`
-/// type has the address at its offset 8. Structures are read until one is cut off or is shorter than its head.
+/// The units of a table, whose structures have the head that `head` reads. A structure of one of the types `wanted` has the address at
+/// its offset 8.
 fn units(
     table: &[u8],
     maker: Maker,
-    head: impl Fn(&[u8]) -> Option<(u16, u16)>,
-    wanted: impl Fn(u16) -> bool,
+    head: impl Fn(&[u8]) -> Option<(u16, usize)>,
+    wanted: &[u16],
 ) -> Vec<RemappingUnit> {
-    let (mut units, mut rest) = (Vec::new(), table.get(STRUCTURES..).unwrap_or(&[]));
-    while let Some((kind, len)) = head(rest)
-        && len >= 4
-        && let Some((structure, behind)) = rest.split_at_checked(len.into())
-        && units.len() < MOST_UNITS
-    {
-        if wanted(kind)
-            && let Some(registers) = quad(structure, 8)
-            && registers != 0
-            && registers.is_multiple_of(4096)
-        {
-            let unit = RemappingUnit { maker, registers };
-            if !units.contains(&unit) {
-                units.push(unit);
-            }
+    let mut units = Vec::new();
+    let all = structures(table.get(STRUCTURES..).unwrap_or_default(), 4, head);
+    let addresses = all.filter(|(kind, _)| wanted.contains(kind)).filter_map(|(_, structure)| quad(structure, 8));
+    for registers in addresses.filter(|at| *at != 0 && at.is_multiple_of(4096)) {
+        let unit = RemappingUnit { maker, registers };
+        if units.len() < MOST_UNITS && !units.contains(&unit) {
+            units.push(unit);
         }
-        rest = behind;
     }
     units
 }
