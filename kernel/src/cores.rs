@@ -25,7 +25,7 @@ use core::{
     ptr,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering},
 };
-use findings::cores::Kind;
+use findings::cores::{Absent, Kind};
 use spin::{Mutex, Once};
 use watchdog::Seen;
 use x86_64::registers::model_specific::GsBase;
@@ -286,24 +286,13 @@ fn boot_apic_id() -> u32 {
     apic::id()
 }
 
-/// A core that did not start.
-#[derive(Clone, Copy, Debug)]
-pub struct Absent {
-    /// The number that it would have.
-    pub index: CoreIndex,
-    /// Its APIC ID.
-    pub apic_id: u32,
-    /// It came and got stuck, now or when it was to compare its TSC.
-    pub stuck: bool,
-}
-
 /// What has come of starting the other cores.
 #[derive(Debug, Default)]
 pub struct Started {
-    /// Those that did not start.
+    /// Those that did not start. Their nodes are not known here.
     pub absent: Vec<Absent>,
-    /// Cores whose TSC did not agree with core 0's, or that did not come to compare them (`None`).
-    pub clocks: Vec<(CoreIndex, Option<Outcome>)>,
+    /// Numbers of the cores whose TSC did not agree with core 0's, or that did not come to compare them (`None`).
+    pub clocks: Vec<(u32, Option<Outcome>)>,
     /// Why no more cores were started.
     pub trouble: Option<String>,
 }
@@ -384,7 +373,7 @@ fn remove(core: &Core, stuck: bool) -> Absent {
     if let Some(place) = CORES.get(core.index) {
         place.store(ptr::null_mut(), Ordering::Release);
     }
-    Absent { index: core.index, apic_id: core.apic_id, stuck }
+    Absent { number: core.index as u32, apic_id: core.apic_id, node: None, stuck }
 }
 
 /// Compares the TSC of each core with this one's, one after the other. The others halt meanwhile. A core that does not come
@@ -409,7 +398,7 @@ fn compare_clocks(all: &mut Started) {
             COUNT.fetch_sub(1, Ordering::AcqRel);
             all.absent.push(remove(core, true));
         } else if outcome != Some(Outcome::default()) {
-            all.clocks.push((core.index, outcome));
+            all.clocks.push((core.index as u32, outcome));
         }
     }
 }
@@ -423,7 +412,7 @@ fn spins() -> bool {
 struct Apic {
     /// The trampoline's page.
     page: u32,
-    /// The core that gets no start-up IPI: see [`options`].
+    /// The core that gets no start-up IPI, as if it did not listen.
     silent: Option<u32>,
 }
 

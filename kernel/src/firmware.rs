@@ -102,6 +102,13 @@ pub struct Platform {
     pub trouble: Vec<String>,
 }
 
+impl Platform {
+    /// The NUMA node of a core, if ACPI names it.
+    pub fn node(&self, apic_id: u32) -> Option<u32> {
+        self.nodes.iter().find(|(id, _)| *id == apic_id).map(|&(_, node)| node)
+    }
+}
+
 /// Reads the ACPI tables.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use crate::{
     arch::{apic, cpuid, idt, ioapic, pic, time, timer},
     boots, console, cores, disks, engines,
     facts::{self, Facts, facts},
-    firmware::{self, Platform},
+    firmware,
     guests::{self, Guests},
     halt::halt,
     heap, machine_check, management, maps, mem, modules,
@@ -144,6 +144,7 @@ extern "C" fn on_own_stack() -> ! {
     step::begin(Step::Pci);
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
+    remapping::switch_off_all();
     if !console::has_com2() {
         report::add_all([findings::machine::no_com2()]);
     }
@@ -185,7 +186,14 @@ extern "C" fn on_own_stack() -> ! {
     let disks = disks::take(&config);
     step::begin(Step::Engines);
     engines::make_all(
-        [engines::Setup { core: engine, node: node(engine.unwrap_or(core)), scheduling, uplinks, disks }].into(),
+        [engines::Setup {
+            core: engine,
+            node: facts.platform.node(engine.unwrap_or(core).apic_id),
+            scheduling,
+            uplinks,
+            disks,
+        }]
+        .into(),
     );
     watchdog::start(options::watchdog(), engine.is_none());
     // All guests' cores use the decoder's tables.
@@ -222,25 +230,18 @@ extern "C" fn on_own_stack() -> ! {
 }
 
 /// Reports which of the cores that ACPI lists have started, whether they are alike, and whether their TSCs agree.
-fn report_cores(cores::Started { absent, clocks, trouble }: cores::Started) {
-    let Platform { cores: listed, nodes, .. } = &facts().platform;
+fn report_cores(cores::Started { mut absent, clocks, trouble }: cores::Started) {
+    let platform = &facts().platform;
     if let Some(trouble) = trouble {
         report::warning(trouble);
     }
     if absent.is_empty() {
-        report::add_all([findings::cores::started(cores::count(), listed.enabled.len())]);
+        report::add_all([findings::cores::started(cores::count(), platform.cores.enabled.len())]);
     } else {
-        let absent: Vec<_> = absent
-            .into_iter()
-            .map(|cores::Absent { index, apic_id, stuck }| {
-                let node = nodes.iter().find(|(id, _)| *id == apic_id).map(|&(_, node)| node);
-                findings::cores::Absent { number: index as u32, apic_id, node, stuck }
-            })
-            .collect();
+        absent.iter_mut().for_each(|core| core.node = platform.node(core.apic_id));
         report::add_all([findings::cores::absent(&absent, cores::count(), &cores::topology(false))]);
     }
-    report::add_all(findings::cores::offline(listed));
-    let clocks: Vec<_> = clocks.into_iter().map(|(index, outcome)| (index as u32, outcome)).collect();
+    report::add_all(findings::cores::offline(&platform.cores));
     report::add_all(findings::cores::clocks(&clocks));
     let kinds: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.kind()?))).collect();
     report::add_all(findings::cores::kinds(&kinds));
@@ -285,16 +286,10 @@ fn find_pci() {
             names.join(", ")
         ));
     }
-    remapping::switch_off_all();
 }
 
 /// Stops the machine below its report, before there are guests.
 fn end() -> ! {
     console::print(format_args!("\n"));
     halt(format_args!("something required is missing; see the report above"))
-}
-
-/// Returns the NUMA node of a core, if ACPI names it.
-fn node(core: &cores::Core) -> Option<u32> {
-    facts::facts().platform.nodes.iter().find(|(id, _)| *id == core.apic_id).map(|&(_, node)| node)
 }

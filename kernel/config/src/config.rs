@@ -69,9 +69,8 @@ impl Config {
     /// network devices, or `None` if it is no network device. It is the reverse of [`Config::net_number`].
     #[must_use]
     pub fn net_at(&self, device: usize) -> Option<(&str, usize)> {
-        let of =
-            |guest: &'_ Guest| (0..guest.devices.len()).find(|&net| self.net_number(&guest.name, net) == Some(device));
-        self.guests.iter().find_map(|guest| Some((guest.name.as_str(), of(guest)?)))
+        let (guest, kind, number) = self.device_at(device)?;
+        (kind == GuestDevice::NET).then_some((guest, number))
     }
 
     /// Returns the guest whose device has this number among all devices, the kind of the device, and its number among the

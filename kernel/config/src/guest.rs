@@ -70,11 +70,14 @@ pub enum GuestDevice {
 }
 
 impl GuestDevice {
+    /// The kind of a network device.
+    pub(crate) const NET: &'static str = "net";
+
     /// Its kind, as it is named in traces and reports.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Net(_) => "net",
+            Self::Net(_) => Self::NET,
             Self::Block(_) => "block",
             Self::Entropy(_) => "entropy",
             Self::Console(_) => "console",

@@ -82,22 +82,19 @@ pub struct Absent {
     pub stuck: bool,
 }
 
-/// Some cores did not start. `running` did, of `listed`. `topology` has those that run.
+/// Some cores did not start, and `running` did. `topology` has those that run.
 #[must_use]
 pub fn absent(cores: &[Absent], running: usize, topology: &Topology) -> ReportEntry {
-    let numbers = |stuck: Option<bool>| -> Vec<u32> {
-        cores.iter().filter(|core| stuck.is_none_or(|stuck| core.stuck == stuck)).map(|core| core.number).collect()
-    };
     let mut clauses = Vec::new();
-    for (which, what) in [(false, "do not answer a start-up IPI"), (true, "came and got stuck")] {
-        let numbers = numbers(Some(which));
+    for (stuck, what) in [(false, "do not answer a start-up IPI"), (true, "came and got stuck")] {
+        let numbers: Vec<u32> = cores.iter().filter(|core| core.stuck == stuck).map(|core| core.number).collect();
         if !numbers.is_empty() {
             clauses.push(format!("{} {what}", ranges(&numbers)));
         }
     }
     let ids: Vec<u32> = cores.iter().map(|core| core.apic_id).collect();
     clauses.push(format!("APIC IDs {}", ranges(&ids)));
-    let beside: Vec<u32> = numbers(None).into_iter().flat_map(|number| topology.beside(number)).collect();
+    let beside: Vec<u32> = cores.iter().flat_map(|core| topology.beside(core.number)).collect();
     if !beside.is_empty() {
         clauses.push(format!("their siblings {} run", ranges(&beside)));
     }
