@@ -9,7 +9,7 @@ use crate::{
     channel::{self, END, End},
     guests::{Guests, OwnPort},
     modules,
-    trace::{BLOCK, Opening},
+    trace::{BLOCK, reader::Opening},
 };
 use ::trace::saving::Sink;
 use config::{CONTROL_PORT, Config, TRACE_PORT};

@@ -340,23 +340,32 @@ pub struct TraceMemory {
 /// # Errors
 /// There is no memory.
 pub fn trace(slots: u64, captures: u64, histograms: u64, queues: u64) -> Result<TraceMemory, OutOfMemory> {
-    let first = slots.saturating_mul(size_of::<Slot>() as u64);
-    let second = captures.saturating_mul(size_of::<Slot<{ capture::WORDS }>>() as u64).saturating_add(first);
-    let third = second.saturating_add(size_of::<Published>() as u64);
-    let fourth = third.saturating_add(histograms.saturating_mul(size_of::<Histogram>() as u64));
-    let bytes = fourth.saturating_add(queues.saturating_mul(size_of::<QueueHistograms>() as u64));
+    let mut bytes = 0_u64;
+    // Returns the offset of so many values of so many bytes, behind those before.
+    let mut place = |count: u64, size: usize| {
+        let offset = bytes;
+        bytes = bytes.saturating_add(count.saturating_mul(size as u64));
+        offset
+    };
+    let offsets = [
+        place(slots, size_of::<Slot>()),
+        place(captures, size_of::<Slot<{ capture::WORDS }>>()),
+        place(1, size_of::<Published>()),
+        place(histograms, size_of::<Histogram>()),
+        place(queues, size_of::<QueueHistograms>()),
+    ];
     let at = pages(bytes)?;
-    let [after_slots, after_captures, behind, last] =
-        [first, second, third, fourth].map(|offset| at.saturating_add(offset) as usize);
-    // SAFETY: as in `shared_words`: slots of both kinds, `Published` and histograms are words. Each part begins behind the one
-    // before, at a multiple of a word's size, and all end within the pages.
+    let [at_slots, at_captures, at_published, at_histograms, at_queues] =
+        offsets.map(|offset| at.saturating_add(offset) as usize);
+    // SAFETY: as in `shared_words`: all of these types are words. Each part begins behind the one before, at a multiple of a
+    // word's size, and all end within the pages.
     let (slots, captures, published, histograms, queues) = unsafe {
         (
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(at as usize), slots as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(after_slots), captures as usize),
-            &*ptr::with_exposed_provenance::<Published>(after_captures),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(behind), histograms as usize),
-            core::slice::from_raw_parts(ptr::with_exposed_provenance(last), queues as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at_slots), slots as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at_captures), captures as usize),
+            &*ptr::with_exposed_provenance::<Published>(at_published),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at_histograms), histograms as usize),
+            core::slice::from_raw_parts(ptr::with_exposed_provenance(at_queues), queues as usize),
         )
     };
     Ok(TraceMemory {

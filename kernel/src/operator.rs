@@ -12,7 +12,7 @@ use crate::{
     disks, emulator, engines,
     guests::Guests,
     management, modules, options, pci, power, report,
-    trace::Reader,
+    trace::reader::Reader,
 };
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};

@@ -211,7 +211,7 @@ extern "C" fn on_own_stack() -> ! {
     step::begin(Step::Guests);
     let guests = Guests::new(&config, &plan);
     management::start(&config);
-    let trace = match trace::Reader::new(&config, &plan) {
+    let trace = match trace::reader::Reader::new(&config, &plan) {
         Ok(trace) => trace,
         Err(why) => halt(format_args!("{why}")),
     };

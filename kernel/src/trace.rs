@@ -1,4 +1,4 @@
-//! The trace: what each core writes about its work, and how the control core reads and sends it.
+//! The trace: what each core writes about its work. `reader.rs` has how the control core reads and sends it.
 //!
 //! A core that traces has a ring of its own: the control core, engines' cores, guests' cores. Only the core itself writes it.
 //! The ring of a guest's core is in memory that only that guest's cores, and the control core, map. NMI and machine check
@@ -6,27 +6,21 @@
 //!
 //! [`on`] is the one test that a core makes when the trace is off.
 
+mod header;
 pub mod latency;
+pub mod reader;
+mod traced;
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, time},
-    console,
     cores::{self, Core},
     machine_check::{self, Told},
     mem::{self, TraceMemory},
 };
-use ::control::capture::Wanted;
-use ::control::{
-    CapturedPort, Durations, GuestState, Latency, NoMemory, StopReason, Text, TraceState, TracedCore,
-    trace::{TRACE_END, trace_line},
-};
+use ::control::{GuestState, StopReason};
 use ::trace::{
     Captured, Classes, Kind, Record, Switch,
-    capture::{
-        WORDS,
-        filter::{Filter, Filters},
-    },
-    frames::{FIRST_UPLINK, FIRST_UPLINK_CAUSE},
+    capture::{WORDS, filter::Filters},
     histogram::Histogram,
     published::Published,
     queues::QueueHistograms,
@@ -34,18 +28,14 @@ use ::trace::{
         BEFORE_START, BY_CALL, BY_NMI, DIRECT, ENDS_GUEST, EXCEPTION, INTERRUPT, NO_GUEST, NON_MASKABLE, POSTED,
         WITHHELD,
     },
-    ring::{Cursor, Ring as AnyRing, Slot, WhenFull},
-    saving::{Limits, Progress, Rings, Saving, Sink},
-    stream::{Clock, Full, HeaderWriter, KernelAddresses, NOTHING, Table, collect, collect_captures},
+    ring::{Ring as AnyRing, Slot},
 };
-use alloc::{boxed::Box, format, string::String, vec::Vec};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use config::{Config, Plan};
+use alloc::boxed::Box;
+use config::Config;
 use engine::{follow::FOLLOWED, observe::QueueValue, slots::MAX_SLOTS};
 use latency::Time;
-use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
+use machine::{machine::Signal, observe::Exit, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
-use net::counters::{Drops, UplinkDrop};
 use spin::Once;
 
 /// The ring of a core.
@@ -62,8 +52,6 @@ static FILTERS: Filters<MAX_SLOTS> = Filters::new();
 
 /// What a core has for its trace, in lines of the cache that no other core writes.
 #[repr(align(128))]
-struct OfCore(Owned);
-
 struct Owned {
     ring: Ring,
     /// If it is an engine's core.
@@ -79,19 +67,10 @@ struct Owned {
 }
 
 /// By core.
-static CORES: [Once<Box<OfCore>>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
+static CORES: [Once<Box<Owned>>; MAX_CORES] = [const { Once::new() }; MAX_CORES];
 
 /// Most bytes of a block. Its line on COM2 has to fit in the share of guests' output. It has 126 records.
 pub const BLOCK: usize = 4096;
-/// Bytes of a block in base64.
-const ENCODED: usize = BLOCK.div_ceil(3) * 4;
-/// Bytes of room on COM2 for the line of a block.
-const LINE: usize = ENCODED + 64;
-
-/// How a trace is sent on COM2.
-const ON_COM2: Limits = Limits { blocks: 2, quiet: 20, stuck: None };
-/// How a trace is sent to the management guest. A guest that does not read the end keeps the others waiting for five seconds.
-const ON_PORT: Limits = Limits { stuck: Some(5_000), ..ON_COM2 };
 
 /// Whether a class is on.
 #[inline(always)]
@@ -142,7 +121,7 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
         of.call_once(|| {
             let captures = CaptureRing::new(captures);
-            Box::new(OfCore(Owned { ring, captures, kernel, histograms, queues, guest }))
+            Box::new(Owned { ring, captures, kernel, histograms, queues, guest })
         });
     }
     Ok(Some(range))
@@ -172,7 +151,7 @@ pub fn guest_number(guest: Option<usize>) -> u8 {
 }
 
 fn owned(core: CoreIndex) -> Option<&'static Owned> {
-    Some(&CORES.get(core)?.get()?.0)
+    CORES.get(core)?.get().map(Box::as_ref)
 }
 
 /// Returns the ring of a core, if it has one.
@@ -351,479 +330,4 @@ pub fn machine_check(told: &Told, guest: Option<usize>) {
         ..Record::new(Kind::MachineCheck, time::tsc())
     };
     tell(Classes::LIFE, record);
-}
-
-/// The control core's side.
-pub struct Reader {
-    cores: Cores,
-    /// Names and clock, as blocks.
-    header: Vec<Vec<u8>>,
-    stops: bool,
-    saving: Option<Sending>,
-}
-
-/// A trace that is being sent.
-struct Sending {
-    saving: Saving,
-    to: To,
-    what: What,
-}
-
-/// What is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// Records, until all classes of records are off.
-    Records,
-    /// Captured frames, until no port is captured.
-    Captures,
-}
-
-impl What {
-    /// Whether no more will be written.
-    fn is_off(self) -> bool {
-        match self {
-            Self::Records => ON.get().difference(Classes::CAPTURES).is_empty(),
-            Self::Captures => !on(Classes::CAPTURES),
-        }
-    }
-}
-
-/// One of the management guest's openings of its port: the number of the guest's life, and the number of the opening.
-pub type Opening = (u64, u64);
-
-/// Where a trace is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
-    Com2,
-    /// The management guest's port, as long as the guest has it open.
-    Port(Opening),
-}
-
-/// The cores that have a ring.
-struct Cores(Vec<Traced>);
-
-/// The rings of the cores that are sent.
-struct Sent<'a>(&'a mut Cores, What);
-
-impl Rings for Sent<'_> {
-    fn count(&self) -> usize {
-        self.0.0.len()
-    }
-
-    fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
-        let Some(traced) = self.0.0.get_mut(number) else { return 0 };
-        let core = traced.core as u32;
-        let kernel = if self.1 == What::Records { traced.kernel(buffer) } else { 0 };
-        if kernel > 0 {
-            return kernel;
-        }
-        let block = match (self.1, traced.captures) {
-            (What::Records, _) => collect(traced.ring, &mut traced.cursor, core, buffer),
-            (What::Captures, Some(ring)) => collect_captures(ring, &mut traced.captured, core, buffer),
-            (What::Captures, None) => None,
-        };
-        block.map_or(0, <[u8]>::len)
-    }
-}
-
-/// COM2, which gets a block as a line.
-struct Com2;
-
-impl Sink for Com2 {
-    fn has_room(&self) -> bool {
-        console::room_com2().is_some_and(|room| room >= LINE)
-    }
-
-    fn send(&mut self, block: &[u8]) {
-        let mut encoded = [0; ENCODED];
-        let len = STANDARD.encode_slice(block, &mut encoded).unwrap_or(0);
-        let text = encoded.get(..len).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default();
-        console::send_pieces(trace_line(text));
-    }
-
-    /// The line of the end follows in the same queue.
-    fn is_drained(&self) -> bool {
-        true
-    }
-}
-
-/// A core that has a ring.
-struct Traced {
-    core: CoreIndex,
-    role: Role,
-    /// The name of the guest, or of the role.
-    user: String,
-    ring: &'static Ring,
-    kernel: &'static Published,
-    /// What the present saving has of it: `since`, `lstar` and `page_fault`.
-    told: Option<[u64; 3]>,
-    cursor: Cursor,
-    captures: Option<&'static CaptureRing>,
-    captured: Cursor,
-    /// Records written and dropped before `trace on`.
-    before: u64,
-}
-
-/// What a core is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Control,
-    Engine,
-    /// It runs a vCPU of this guest.
-    Guest(u8),
-}
-
-impl Role {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Engine => "engine",
-            Self::Guest(_) => "guest",
-        }
-    }
-}
-
-impl Traced {
-    /// Makes a block of where the guest's kernel is, if that has changed. Returns its length in bytes; 0 if there is nothing to
-    /// tell.
-    fn kernel(&mut self, buffer: &mut [u8]) -> usize {
-        let Role::Guest(guest) = self.role else { return 0 };
-        // While it is being written, the next call has it.
-        let Some([since, read, lstar, page_fault]) = self.kernel.read() else { return 0 };
-        if self.told == Some([since, lstar, page_fault]) {
-            return 0;
-        }
-        self.told = Some([since, lstar, page_fault]);
-        let addresses = KernelAddresses { core: self.core as u32, guest: guest.into(), since, read, lstar, page_fault };
-        // The buffer is larger.
-        addresses.write(buffer).map_or(0, <[u8]>::len)
-    }
-
-    fn all(&self) -> u64 {
-        self.ring.written().wrapping_add(self.ring.dropped())
-    }
-}
-
-impl Reader {
-    /// Makes the rings of the control core and of the engines' cores, and the side that reads all of them. The guests' cores
-    /// have theirs. Switches on what the configuration wants from the start.
-    ///
-    /// # Errors
-    /// There is no memory; the text says so.
-    pub fn new(config: &Config, plan: &Plan) -> Result<Self, String> {
-        let engines = || plan.engines.iter().map(|&core| core as usize);
-        let control = if engines().any(|core| core == 0) { Of::Engine } else { Of::Control };
-        let others = engines().filter(|&core| core != 0).map(|core| (core, Of::Engine));
-        for (core, of) in core::iter::once((0, control)).chain(others) {
-            make(core, of, config.trace.memory).map_err(|e| format!("the trace of core {core}: {e}"))?;
-        }
-        let traced = |core| {
-            let owned = owned(core)?;
-            let role = match owned.guest {
-                NO_GUEST if core == 0 => Role::Control,
-                NO_GUEST => Role::Engine,
-                guest => Role::Guest(guest),
-            };
-            let user = match role {
-                Role::Guest(guest) => config.guests.get(usize::from(guest))?.name.clone(),
-                role => role.name().into(),
-            };
-            Some(Traced {
-                core,
-                role,
-                user,
-                ring: &owned.ring,
-                cursor: Cursor::new(),
-                captures: owned.captures.as_ref(),
-                captured: Cursor::new(),
-                kernel: owned.kernel,
-                told: None,
-                before: 0,
-            })
-        };
-        let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
-        Self::switch(config.trace.on);
-        Ok(Self { header: header(config, &cores), cores: Cores(cores), stops: false, saving: None })
-    }
-
-    /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
-    ///
-    /// # Errors
-    /// No core has a ring.
-    pub fn start(&mut self, classes: Classes, stops: bool) -> Result<(), Text> {
-        self.has_rings()?;
-        self.stops = stops;
-        let was_off = What::Records.is_off();
-        for traced in &mut self.cores.0 {
-            traced.ring.when_full(if stops { WhenFull::Stop } else { WhenFull::Overwrite });
-            if was_off {
-                traced.cursor.skip_all(traced.ring);
-                traced.before = traced.all();
-            }
-        }
-        Self::switch(classes | ON.get() & Classes::CAPTURES);
-        Ok(())
-    }
-
-    /// Sets the filter of a port by the engine's slot, or removes it. If no port was captured, what is in the rings is forgotten.
-    ///
-    /// # Errors
-    /// No core has a ring.
-    pub fn capture(&mut self, slot: usize, filter: Option<Filter>) -> Result<(), Text> {
-        self.has_rings()?;
-        if What::Captures.is_off() && filter.is_some() {
-            for traced in &mut self.cores.0 {
-                if let Some(ring) = traced.captures {
-                    traced.captured.skip_all(ring);
-                }
-            }
-        }
-        FILTERS.set(slot, filter);
-        let is_any = (0..MAX_SLOTS).any(|slot| FILTERS.get(slot).is_some());
-        ON.set(if is_any { ON.get() | Classes::CAPTURES } else { ON.get().difference(Classes::CAPTURES) });
-        Ok(())
-    }
-
-    /// Switches these classes on and all others off.
-    fn switch(classes: Classes) {
-        if classes.contains(Classes::HISTOGRAMS) && !on(Classes::HISTOGRAMS) {
-            latency::begin();
-        }
-        ON.set(classes);
-    }
-
-    /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then what the
-    /// engines did, then the queues that they followed. `engines`: their ids and cores. `device` gives the guest of the device
-    /// in a slot, its kind, and its number among the guest's devices of that kind.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    pub fn latency<'a>(
-        &self,
-        id: Option<u64>,
-        engines: impl Iterator<Item = (usize, CoreIndex)> + Clone,
-        device: impl Fn(usize) -> Option<(&'a str, &'a str, usize)>,
-    ) -> Result<Latency, NoMemory> {
-        let cores = self.cores.0.as_slice();
-        let of_core = |core| owned(core).map(|owned| owned.histograms);
-        // Another guest's core may be between two cores of a guest.
-        let is_first = |at: usize, role: Role| cores.iter().take(at).all(|before| before.role != role);
-        let guests = cores.iter().enumerate().filter(|&(at, traced)| match traced.role {
-            Role::Guest(_) => is_first(at, traced.role),
-            Role::Control | Role::Engine => false,
-        });
-        let exits = guests.flat_map(|(_, traced)| {
-            let own =
-                move || cores.iter().filter(|other| other.role == traced.role).filter_map(move |it| of_core(it.core));
-            let of =
-                move |(number, reason): (usize, &Reason)| Durations::of(reason.name(), &latency::totals(own(), number));
-            let named = |durations| Ok(Durations { guest: Some(::control::copy(&traced.user)?), ..durations });
-            Reason::ALL.iter().enumerate().filter_map(of).map(named)
-        });
-        let queues =
-            engines.clone().flat_map(|(_, core)| owned(core)).flat_map(|owned| owned.queues).flat_map(|place| {
-                let found = latency::of_queue(place);
-                let (slot, queue) = place.queue();
-                // A guest that was removed is not named any more.
-                let of = device(slot.into());
-                let named = move |durations| {
-                    let (guest, kind, number) = of?;
-                    let name = ::control::write(format_args!("{kind}{number} queue {queue}"));
-                    let named =
-                        |name| Ok(Durations { guest: Some(::control::copy(guest)?), queue: Some(name), ..durations });
-                    Some(name.and_then(named))
-                };
-                found.into_iter().flatten().filter_map(named)
-            });
-        let engines = engines.flat_map(|(id, core)| {
-            let of = move |what: Time| {
-                Durations::of(what.name(), &latency::totals(of_core(core).into_iter(), what as usize))
-            };
-            let named = move |durations| Ok(Durations { engine: Some(id as u64), ..durations });
-            Time::ALL.into_iter().filter_map(of).map(named)
-        });
-        let rows = ::control::collect(exits.chain(engines).chain(queues))?;
-        Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
-    }
-
-    /// Switches all classes off, and ends all captures. The engines may choose their loops afterwards. What is in the rings stays
-    /// there.
-    pub fn stop(&self) {
-        FILTERS.clear();
-        ON.set(Classes::empty());
-    }
-
-    fn has_rings(&self) -> Result<(), Text> {
-        if self.cores.0.is_empty() { Err("no core has a ring: `memory` of [trace] is 0K".into()) } else { Ok(()) }
-    }
-
-    /// Begins to send the records on COM2.
-    ///
-    /// # Errors
-    /// No core has a ring, it is being done already, or there is no COM2.
-    pub fn save(&mut self) -> Result<(), Text> {
-        if !console::has_com2() {
-            return Err("records are sent on COM2, which this machine does not have".into());
-        }
-        self.begin(What::Records, ON_COM2, || Ok(To::Com2))
-    }
-
-    /// Begins to send the captured frames on COM2.
-    ///
-    /// # Errors
-    /// As for [`Reader::save`].
-    pub fn save_captures(&mut self) -> Result<(), Text> {
-        if !console::has_com2() {
-            return Err("captured frames are sent on COM2, which this machine does not have".into());
-        }
-        self.begin(What::Captures, ON_COM2, || Ok(To::Com2))
-    }
-
-    /// Begins to send the captured frames to the management guest.
-    ///
-    /// # Errors
-    /// As for [`Reader::save_to_port`].
-    pub fn save_captures_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
-        self.begin(What::Captures, ON_PORT, || open().map(To::Port))
-    }
-
-    /// Begins to send the records to the management guest. `open` opens its port on this side.
-    ///
-    /// # Errors
-    /// No core has a ring, it is being done already, or the port cannot be opened.
-    pub fn save_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
-        self.begin(What::Records, ON_PORT, || open().map(To::Port))
-    }
-
-    fn begin(&mut self, what: What, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
-        self.has_rings()?;
-        match self.saving.as_ref().map(|sending| sending.to) {
-            Some(To::Com2) => return Err("records are being sent on COM2 already; `trace off` ends it".into()),
-            Some(To::Port(_)) => {
-                return Err("records are being sent to the management guest already; `trace off` ends it".into());
-            }
-            None => {}
-        }
-        let to = to()?;
-        self.cores.0.iter_mut().for_each(|traced| traced.told = None);
-        self.saving = Some(Sending { saving: Saving::new(limits), to, what });
-        Ok(())
-    }
-
-    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the
-    /// management guest's port, if the guest has it open. Returns whether sending to that port has ended. It also ends when the
-    /// guest closes the port or opens it again, or has another life.
-    pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(Opening, S)>) -> bool {
-        let Some(Sending { saving, to, what }) = &mut self.saving else { return false };
-        let (to, is_off) = (*to, what.is_off());
-        let mut rings = Sent(&mut self.cores, *what);
-        let mut buffer = [0; BLOCK];
-        let progress = match to {
-            To::Com2 => saving.tick(is_off, &self.header, &mut rings, &mut Com2, &mut buffer),
-            To::Port(opening) => match port().filter(|&(now, _)| now == opening) {
-                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut rings, &mut port, &mut buffer),
-                None => Progress::GivenUp,
-            },
-        };
-        if progress == Progress::Going {
-            return false;
-        }
-        self.saving = None;
-        match to {
-            To::Com2 => {
-                console::send_pieces([TRACE_END]);
-                false
-            }
-            To::Port(_) => true,
-        }
-    }
-
-    /// Returns the state, for the request `id`.
-    ///
-    /// # Errors
-    /// There is no memory for it.
-    /// `name` gives the name of the guest whose device is in a slot of the engine, and the number of its network device.
-    pub fn state<'a>(
-        &self,
-        id: Option<u64>,
-        name: impl Fn(usize) -> Option<(&'a str, usize)>,
-    ) -> Result<TraceState, NoMemory> {
-        let cores = self.cores.0.iter().map(|traced| {
-            let mut cursor = traced.cursor;
-            cursor.skip_lost(traced.ring);
-            Ok(TracedCore {
-                core: traced.core as u64,
-                user: ::control::copy(&traced.user)?,
-                capacity: traced.ring.capacity(),
-                records: traced.all().wrapping_sub(traced.before),
-                lost: cursor.lost(),
-            })
-        });
-        let captures = (0..MAX_SLOTS).filter_map(|slot| {
-            let (filter, (guest, net)) = (FILTERS.get(slot)?, name(slot)?);
-            let filter = ::control::sentence(format_args!("{}", Wanted { net, filter: Some(filter) }));
-            let frames = FILTERS.taken(slot);
-            Some(::control::copy(guest).map(|guest| CapturedPort { guest, filter, frames }))
-        });
-        Ok(TraceState {
-            id,
-            classes: ::control::collect(ON.get().names().map(|name| Ok(name.into())))?,
-            stop: self.stops,
-            saving: self.saving.is_some(),
-            cores: ::control::collect(cores)?,
-            captures: ::control::collect(captures)?,
-        })
-    }
-}
-
-/// Makes the blocks with names and clock.
-fn header(config: &Config, cores: &[Traced]) -> Vec<Vec<u8>> {
-    let mut names: Vec<(Table, u32, u32, String)> = Vec::new();
-    for traced in cores {
-        let belongs_to = match traced.role {
-            Role::Control => NOTHING,
-            // There is one engine.
-            Role::Engine => 0,
-            Role::Guest(guest) => guest.into(),
-        };
-        names.push((Table::Core, traced.core as u32, belongs_to, traced.role.name().into()));
-    }
-    for (number, guest) in (0_u32..).zip(&config.guests) {
-        names.push((Table::Guest, number, NOTHING, guest.name.clone()));
-        for (device, slot) in guest.devices.iter().zip(config.device_number(number as usize, 0)..) {
-            let kind = device.kind();
-            let same = names
-                .iter()
-                .filter(|(table, _, of, name)| *table == Table::Device && *of == number && name.starts_with(kind));
-            let name = format!("{kind}{}", same.count());
-            names.push((Table::Device, slot as u32, number, name));
-        }
-    }
-    for (number, uplink) in (FIRST_UPLINK.into()..).zip(&config.uplinks) {
-        names.push((Table::Device, number, NOTHING, format!("uplink {}", uplink.name)));
-    }
-    names.extend((0..).zip(Reason::ALL).map(|(code, reason)| (Table::Reason, code, NOTHING, reason.name().into())));
-    names.extend(Kind::ALL.iter().map(|kind| (Table::Kind, *kind as u32, NOTHING, kind.name().into())));
-    names.extend(GuestState::ALL.map(|state| (Table::State, state as u32, NOTHING, state.name().into())));
-    names.extend(StopReason::ALL.map(|reason| (Table::Stop, stop_number(reason), NOTHING, reason.name().into())));
-    let causes = Drops::new();
-    names.extend((0..).zip(causes.iter()).map(|(code, (name, _))| (Table::Cause, code, NOTHING, name.into())));
-    let at_uplinks = (FIRST_UPLINK_CAUSE.into()..).zip(UplinkDrop::ALL);
-    names.extend(at_uplinks.map(|(code, drop)| (Table::Cause, code, NOTHING, drop.name().into())));
-
-    let (tsc, wall) = time::boot();
-    let clock = Clock { tsc_khz: time::rates().tsc / 1000, wall, tsc };
-    let mut blocks = Vec::new();
-    let mut rest = names.as_slice();
-    while !rest.is_empty() {
-        let mut buffer = [0; BLOCK];
-        let Ok(mut block) = HeaderWriter::new(&mut buffer, clock) else { break };
-        while let [(table, number, belongs_to, name), after @ ..] = rest
-            && block.name(*table, *number, *belongs_to, name) != Err(Full)
-        {
-            rest = after;
-        }
-        blocks.push(block.finish().into());
-    }
-    blocks
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use mca::MAX_ERRORS;
 
-/// No place.
+/// No address. No page begins here.
 pub(super) const NONE: u64 = u64::MAX;
 
 /// What a core has found in its banks. It writes its own one, and the judge reads it after they have met.
