@@ -129,7 +129,7 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
     let said = format!("boot {} {}", before.boot, before.state.words());
     if before.state == State::Ended {
         report::found(said);
-        show_stored(true);
+        show_stored(false);
         return;
     }
     let in_memory = kept::before().filter(|kept| kept.record.boot == before.boot);
@@ -144,28 +144,28 @@ fn describe(areas: usize, boot: u64, before: Option<Record>) {
     } else {
         report::warning(said);
     }
-    show_stored(len > 0);
+    show_stored(len == 0);
 }
 
-/// Says what logs the firmware's store has, with the last lines of the first one. `is_shown`: not sidecore's own, which is known.
-fn show_stored(is_shown: bool) {
+/// Says what logs the firmware's store has, with the last lines of the first one. `with_own`: sidecore's own too.
+fn show_stored(with_own: bool) {
     let (mut bytes, mut room) = (vec![0; store::room().min(MOST_STORED) as usize], vec![0; LOG]);
     let Some(Ok(ids)) = store::with(|store| store.ids()) else { return };
-    let mut more = 0_usize;
-    for id in ids.into_iter().filter(|id| *id != cper::LOG_ID || !is_shown) {
+    let mut logs = 0_usize;
+    for id in ids.into_iter().filter(|id| with_own || *id != cper::LOG_ID) {
         let Some(Ok(len)) = store::with(|store| store.read(id, &mut bytes).map(<[u8]>::len)) else { continue };
         let found = bytes.get(..len).and_then(cper::read);
         let Some(text) = found.and_then(|found| found.text(&mut room)) else { continue };
-        if more == 0 {
+        if logs == 0 {
             let whose = if id == cper::LOG_ID { "sidecore" } else { "another system" };
             report::warning(format!("the firmware's store (ERST) has a log of {whose}; its last lines are"));
             show_lines(text);
         }
-        more = more.saturating_add(1);
+        logs = logs.saturating_add(1);
     }
-    if more > 1 {
+    if logs > 1 {
         report::warning(format!(
-            "the firmware's store (ERST) has {more} logs; a Linux shows all of them in /sys/fs/pstore"
+            "the firmware's store (ERST) has {logs} logs; a Linux shows all of them in /sys/fs/pstore"
         ));
     }
 }

@@ -14,7 +14,7 @@ mod timers;
 mod watcher;
 
 use alloc::vec::Vec;
-use control::Text;
+use control::{Text, sentence};
 use spin::Once;
 
 pub use backends::Config;
@@ -68,7 +68,7 @@ pub fn identify(uplink: &str, seconds: u64) -> Result<(), Text> {
     let seconds = match u32::try_from(seconds) {
         Ok(0) => IDENTIFY,
         Ok(seconds @ 1..=MOST_IDENTIFY) => seconds,
-        _ => return Err("a light blinks for 1 to 600 seconds".into()),
+        _ => return Err(sentence(format_args!("a light blinks for 1 to {MOST_IDENTIFY} seconds"))),
     };
     let mut uplinks = all().iter().flat_map(|engine| engine.uplinks());
     let known = uplinks.find(|known| known.name() == uplink);

@@ -66,8 +66,6 @@ pub struct KnownUplink {
     rules: Option<Rules>,
     counters: &'static UplinkCounters,
     shared: &'static UplinkShared,
-    /// Its NIC says something of its port, and has lights there.
-    has_port: bool,
     /// The text on the port that was told last, by its number of changes.
     told: AtomicU32,
 }
@@ -98,7 +96,6 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     for port in &config.uplinks {
         let counters: &'static UplinkCounters = Box::leak(Box::default());
         let shared: &'static UplinkShared = Box::leak(Box::default());
-        let mut has_port = false;
         let rules = rules::of_uplink(config, &port.gateway, &port.rules);
         let policy = rules.as_ref().map(|rules| rules.policy);
         let needs = NicNeeds::of(port, devices, max_frame);
@@ -107,7 +104,6 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
             Ok((nic, at)) => {
                 report::decision(search.opened(Mac(nic.address()), nic.limits().receive_queues));
                 if let Some(at_port) = nic.port() {
-                    has_port = true;
                     shared.publish(at_port);
                     tell_port(&port.name, shared);
                 }
@@ -124,7 +120,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
             }
         };
         let told = AtomicU32::new(shared.changes());
-        let known = KnownUplink { name: port.name.clone(), device, rules, counters, shared, has_port, told };
+        let known = KnownUplink { name: port.name.clone(), device, rules, counters, shared, told };
         uplinks.push(ConfiguredUplink { path, known });
     }
     uplinks
@@ -176,9 +172,9 @@ impl KnownUplink {
     /// Blinks the light of its port.
     ///
     /// # Errors
-    /// Its NIC has no light that can.
+    /// Its NIC has no light that can: what says nothing of its port has no lights there.
     pub fn blink(&self, seconds: u32) -> Result<(), control::Text> {
-        if !self.has_port {
+        if self.shared.changes() == 0 {
             return Err("the NIC of this uplink has no light that blinks".into());
         }
         self.shared.blink(seconds);

@@ -42,6 +42,11 @@ impl<'a, B: Bus> Store<'a, B> {
         Ok(Self { program, range })
     }
 
+    /// The store whose range of records is known from an earlier [`Store::open`].
+    pub const fn with_range(table: &'a Table, bus: B, range: (u64, u64)) -> Self {
+        Self { program: Program::new(table, bus), range }
+    }
+
     /// Address and bytes of the range in which records are handed over. It has to be reachable before a record is read or written.
     pub const fn range(&self) -> (u64, u64) {
         self.range

@@ -59,15 +59,15 @@ pub enum Kind {
     Log,
 }
 
-/// Writes the head of a record whose section has `len` bytes. `None`: the record would be 4 GiB or longer.
+/// Writes the head of a record whose section has `len` bytes.
 #[must_use]
-pub fn head(kind: Kind, len: usize) -> Option<[u8; HEAD]> {
+pub fn head(kind: Kind, len: u16) -> [u8; HEAD] {
     let (creator, section, id, severity) = match kind {
         Kind::Boot => (SIDECORE, SIDECORE, BOOT_ID, INFORMATIONAL),
         Kind::Log => (PSTORE, LOG, LOG_ID, FATAL),
     };
-    let section_len = u32::try_from(len).ok()?;
-    let whole = section_len.checked_add(HEAD as u32)?;
+    let section_len = u32::from(len);
+    let whole = section_len.saturating_add(HEAD as u32);
     let mut head = [0; HEAD];
     let mut put = |at: usize, bytes: &[u8]| {
         head.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from);
@@ -89,7 +89,7 @@ pub fn head(kind: Kind, len: usize) -> Option<[u8; HEAD]> {
     put(140, &PRIMARY.to_le_bytes());
     put(144, &section);
     put(176, &severity.to_le_bytes());
-    Some(head)
+    head
 }
 
 /// A record that was read.
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn record(kind: Kind, body: &[u8]) -> Vec<u8> {
-        [&head(kind, body.len()).unwrap()[..], body].concat()
+        [&head(kind, body.len() as u16)[..], body].concat()
     }
 
     #[test]

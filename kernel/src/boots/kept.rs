@@ -6,7 +6,7 @@ use super::store;
 use boots::{
     area::{AREA, Before, Keeper},
     cper,
-    record::Record,
+    record::{self, Record},
 };
 use core::{
     fmt::{self, Write},
@@ -22,6 +22,7 @@ const AREA_ENDS: [u64; 2] = [32 << 20, 64 << 20];
 const STEP: u64 = 4 << 20;
 /// Most bytes of log that the firmware's store gets.
 const STORE_LOG: usize = 7 << 10;
+const _: () = assert!(STORE_LOG <= u16::MAX as usize);
 
 static KEEPER: Mutex<Option<Keeper<'static>>> = Mutex::new(None);
 static BEFORE: Mutex<Option<Before<'static>>> = Mutex::new(None);
@@ -92,10 +93,8 @@ pub fn keep(change: impl FnOnce(Record) -> Record) {
         keeper.set(change(keeper.record()));
         keeper.record()
     };
-    let written = store::with(|store| match cper::head(cper::Kind::Boot, record.bytes().len()) {
-        Some(head) => store.write(&[&head, &record.bytes()]),
-        None => Ok(()),
-    });
+    let head = cper::head(cper::Kind::Boot, record::BYTES as u16);
+    let written = store::with(|store| store.write(&[&head, &record.bytes()]));
     if let Some(Err(why)) = written {
         log::warn!("the firmware's store (ERST) does not take the record of this boot: {why}");
     }
@@ -113,6 +112,9 @@ pub fn store_log() -> Result<(), erst::Error> {
         _ => 0,
     };
     let text = text.get(..len).unwrap_or_default();
-    let Some(head) = cper::head(cper::Kind::Log, text.len()).filter(|_| !text.is_empty()) else { return Ok(()) };
+    if text.is_empty() {
+        return Ok(());
+    }
+    let head = cper::head(cper::Kind::Log, text.len() as u16);
     store::with(|store| store.write(&[&head, text])).unwrap_or(Ok(()))
 }

@@ -5,7 +5,7 @@
 use crate::{arch::time, facts::facts, mem};
 use alloc::{format, string::String, vec::Vec};
 use core::ptr;
-use erst::{Bus, Error, Register, Space, Store, Table};
+use erst::{Bus, Error, Register, Space, Store};
 use spin::Mutex;
 use x86_64::instructions::port::Port;
 
@@ -28,23 +28,17 @@ struct Mapped {
 /// There is one and it is not used; the text says why.
 pub fn open() -> Result<(), String> {
     let Some(table) = &facts().platform.store else { return Ok(()) };
-    let mut mapped = MAPPED.lock();
     for Register { address, .. } in table.registers().filter(|register| register.space == Space::Memory) {
-        let page = address & !(PAGE - 1);
-        if !mapped.pages.contains(&page) {
-            // What is mapped already is memory of another device or of the firmware, and can be reached too.
-            let _ = mem::map_device(page, PAGE);
-            mapped.pages.push(page);
+        let page = page_of(address);
+        let pages = &mut MAPPED.lock().pages;
+        if !pages.contains(&page) {
+            map(page);
+            pages.push(page);
         }
     }
-    drop(mapped);
     match Store::open(table, Firmware).map(|store| store.range()) {
         Ok((at, len)) if at != 0 && (1 << 10..=MOST_RANGE).contains(&len) => {
-            let start = at & !(PAGE - 1);
-            let end = at.saturating_add(len).next_multiple_of(PAGE);
-            for page in (start..end).step_by(PAGE as usize) {
-                let _ = mem::map_device(page, PAGE);
-            }
+            (page_of(at)..at.saturating_add(len)).step_by(PAGE as usize).for_each(map);
             MAPPED.lock().range = (at, len);
         }
         Ok((at, len)) => {
@@ -53,6 +47,16 @@ pub fn open() -> Result<(), String> {
         Err(why) => return Err(format!("the firmware's store (ERST) is not used: {why}")),
     }
     Ok(())
+}
+
+/// The page that an address is in.
+const fn page_of(address: u64) -> u64 {
+    address & !(PAGE - 1)
+}
+
+/// Maps a page of registers. One that is mapped already is another device's or the firmware's, and can be reached too.
+fn map(page: u64) {
+    let _ = mem::map_device(page, PAGE);
 }
 
 /// Frees the lock for a panic.
@@ -76,11 +80,12 @@ pub fn is_open() -> bool {
 
 /// Uses the firmware's store, if there is one.
 pub fn with<R>(with: impl FnOnce(&mut Store<'_, Firmware>) -> Result<R, Error>) -> Option<Result<R, Error>> {
-    if !is_open() {
+    let range = MAPPED.lock().range;
+    if range.1 == 0 {
         return None;
     }
-    let table: &Table = facts().platform.store.as_ref()?;
-    Some(Store::open(table, Firmware).and_then(|mut store| with(&mut store)))
+    let table = facts().platform.store.as_ref()?;
+    Some(with(&mut Store::with_range(table, Firmware, range)))
 }
 
 /// The registers of the firmware's store.
@@ -89,7 +94,7 @@ pub struct Firmware;
 impl Firmware {
     /// A register in memory, if it is in a page that is mapped for the store and at a multiple of its size.
     fn register(address: u64, bytes: u8) -> Option<usize> {
-        let is_mapped = MAPPED.lock().pages.contains(&(address & !(PAGE - 1)));
+        let is_mapped = MAPPED.lock().pages.contains(&page_of(address));
         (is_mapped && address.is_multiple_of(bytes.into())).then_some(address as usize)
     }
 

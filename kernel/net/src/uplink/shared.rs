@@ -40,7 +40,7 @@ impl UplinkShared {
         }
     }
 
-    /// Changes with each text. The same value: the same text.
+    /// Changes with each text. The same value: the same text. 0: there was none yet.
     #[must_use]
     pub fn changes(&self) -> u32 {
         self.sequence.load(Ordering::Acquire)
