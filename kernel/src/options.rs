@@ -26,27 +26,50 @@
 use crate::{emulator, report};
 use alloc::format;
 use config::Guid;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::ops::RangeInclusive;
 use machine::quirk::Quirks;
 use spin::Mutex;
 
-const NONE: u8 = 0;
-const PANIC: u8 = 1;
-const STACK_OVERFLOW: u8 = 2;
-const NULL: u8 = 3;
-const AT_SHUTDOWN: u8 = 4;
-const STUCK_CONTROL: u8 = 5;
-const STUCK_ENGINE: u8 = 6;
-const STUCK_GUEST: u8 = 7;
-const AT_CONFIGURATION: u8 = 8;
-const STUCK_AT_CONFIGURATION: u8 = 9;
-const SILENT_CORE: u8 = 10;
+/// What fails on purpose.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SelfTest {
+    Panic,
+    StackOverflow,
+    Null,
+    PanicAtConfiguration,
+    PanicAtShutdown,
+    StuckAtConfiguration,
+    StuckControl,
+    StuckEngine,
+    StuckGuest,
+    SilentCore,
+}
+
+impl SelfTest {
+    /// The values of `selftest=`.
+    const WORDS: [(&'static str, Self); 10] = [
+        ("panic", Self::Panic),
+        ("stack-overflow", Self::StackOverflow),
+        ("null", Self::Null),
+        ("panic-at-configuration", Self::PanicAtConfiguration),
+        ("panic-at-shutdown", Self::PanicAtShutdown),
+        ("stuck-at-configuration", Self::StuckAtConfiguration),
+        ("stuck-control", Self::StuckControl),
+        ("stuck-engine", Self::StuckEngine),
+        ("stuck-guest", Self::StuckGuest),
+        ("silent-core", Self::SilentCore),
+    ];
+
+    fn parse(value: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(word, _)| *word == value).map(|&(_, test)| test)
+    }
+}
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
 
-/// Seconds for a command to an NVMe disk. 0: the driver's own.
-static NVME_TIMEOUT: AtomicU64 = AtomicU64::new(0);
+/// Seconds for a command to an NVMe disk. `None`: the driver's own.
+static NVME_TIMEOUT: Mutex<Option<u64>> = Mutex::new(None);
 
 /// Seconds without progress until the watchdog says so. `None`: as the machine suggests.
 static WATCHDOG: Mutex<Option<u64>> = Mutex::new(None);
@@ -57,11 +80,16 @@ static PANIC_SECONDS: Mutex<Option<u64>> = Mutex::new(None);
 /// The workarounds that the command line asks for.
 static QUIRKS: Mutex<Option<Quirks>> = Mutex::new(None);
 
-static SELF_TEST: AtomicU8 = AtomicU8::new(NONE);
+/// What the command line wants to fail.
+static SELF_TEST: Mutex<Option<SelfTest>> = Mutex::new(None);
+
+fn is_wanted(test: SelfTest) -> bool {
+    *SELF_TEST.lock() == Some(test)
+}
 
 /// Whether the last core is not to start.
 pub fn last_core_is_silent() -> bool {
-    SELF_TEST.load(Ordering::Relaxed) == SILENT_CORE
+    is_wanted(SelfTest::SilentCore)
 }
 
 /// Whether the command line has the word `count`.
@@ -71,32 +99,23 @@ pub static COUNT: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBoo
 /// Reads the command line. Unknown words are reported and have no effect.
 pub fn read(command_line: &str) {
     for word in command_line.split_whitespace() {
-        match word {
-            "emulator" => emulator::allow_emulator_exit(),
-            "selftest=panic" => SELF_TEST.store(PANIC, Ordering::Relaxed),
-            "selftest=stack-overflow" => SELF_TEST.store(STACK_OVERFLOW, Ordering::Relaxed),
-            "selftest=null" => SELF_TEST.store(NULL, Ordering::Relaxed),
-            "selftest=panic-at-shutdown" => SELF_TEST.store(AT_SHUTDOWN, Ordering::Relaxed),
-            "selftest=stuck-control" => SELF_TEST.store(STUCK_CONTROL, Ordering::Relaxed),
-            "selftest=stuck-engine" => SELF_TEST.store(STUCK_ENGINE, Ordering::Relaxed),
-            "selftest=stuck-guest" => SELF_TEST.store(STUCK_GUEST, Ordering::Relaxed),
-            "selftest=stuck-at-configuration" => SELF_TEST.store(STUCK_AT_CONFIGURATION, Ordering::Relaxed),
-            "selftest=panic-at-configuration" => SELF_TEST.store(AT_CONFIGURATION, Ordering::Relaxed),
-            word if word.starts_with("panic=") => read_panic(&word["panic=".len()..]),
-            "selftest=silent-core" => SELF_TEST.store(SILENT_CORE, Ordering::Relaxed),
-            word if word.starts_with("console=") => check_port(word, &word["console=".len()..]),
-            word if word.starts_with("json=") => check_port(word, &word["json=".len()..]),
-            word if word.starts_with("watchdog=") => read_watchdog(&word["watchdog=".len()..]),
-            word if word.starts_with("boot=") => read_boot(&word["boot=".len()..]),
-            word if word.starts_with("nvme-timeout=") => read_nvme_timeout(&word["nvme-timeout=".len()..]),
-            word if word.starts_with("quirks=") => read_quirks(&word["quirks=".len()..]),
+        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        match (name, value) {
+            ("emulator", None) => emulator::allow_emulator_exit(),
+            ("selftest", Some(value)) if let Some(test) = SelfTest::parse(value) => *SELF_TEST.lock() = Some(test),
+            ("console" | "json", Some(value)) => check_port(word, value),
+            ("panic", Some(value)) => set_seconds(&PANIC_SECONDS, word, value, 0..=86_400),
+            ("watchdog", Some(value)) => set_seconds(&WATCHDOG, word, value, 0..=3600),
+            ("nvme-timeout", Some(value)) => set_seconds(&NVME_TIMEOUT, word, value, 1..=3600),
+            ("boot", Some(value)) => read_boot(value),
+            ("quirks", Some(value)) => read_quirks(value),
             #[cfg(feature = "count")]
-            "count" => COUNT.store(true, Ordering::Relaxed),
-            other => report::warning(format!(
-                "`{other}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
+            ("count", None) => COUNT.store(true, core::sync::atomic::Ordering::Relaxed),
+            _ => report::warning(format!(
+                "`{word}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
                  console=PORT, json=PORT, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
-                 watchdog=SECONDS, selftest=panic|stack-overflow|null|panic-at-configuration|panic-at-shutdown|\
-                 stuck-at-configuration|stuck-control|stuck-engine|stuck-guest|silent-core"
+                 watchdog=SECONDS, selftest={}",
+                SelfTest::WORDS.map(|(word, _)| word).join("|")
             )),
         }
     }
@@ -109,9 +128,7 @@ pub fn booted() -> Option<Guid> {
 
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
 pub fn nvme_timeout() -> Option<u64> {
-    Some(NVME_TIMEOUT.load(Ordering::Relaxed))
-        .filter(|seconds| *seconds != 0)
-        .map(|seconds| seconds.saturating_mul(1_000_000))
+    NVME_TIMEOUT.lock().map(|seconds| seconds.saturating_mul(1_000_000))
 }
 
 /// Returns the workarounds that the command line asks for, or `None` if it does not name any.
@@ -126,25 +143,18 @@ pub fn watchdog() -> Option<u64> {
 
 /// Returns the seconds from a failure to a reset, if the command line gives them. 0: no reset.
 pub fn panic() -> Option<u64> {
+    // It may be in the way of a panic, but only while the command line is read.
     PANIC_SECONDS.try_lock().and_then(|seconds| *seconds)
 }
 
-/// Reads the value of `panic=`.
-fn read_panic(value: &str) {
-    match value.parse() {
-        Ok(seconds @ 0..=86_400) => *PANIC_SECONDS.lock() = Some(seconds),
-        _ => report::warning(format!(
-            "`panic={value}` on the kernel's command line has no effect; expected 0 to 86400 (seconds)"
-        )),
-    }
-}
-
-/// Reads the value of `watchdog=`.
-fn read_watchdog(value: &str) {
-    match value.parse() {
-        Ok(seconds @ 0..=3600) => *WATCHDOG.lock() = Some(seconds),
-        _ => report::warning(format!(
-            "`watchdog={value}` on the kernel's command line has no effect; expected 0 to 3600 (seconds)"
+/// Reads a number of seconds in a range. Another value is reported and has no effect.
+fn set_seconds(of: &Mutex<Option<u64>>, word: &str, value: &str, range: RangeInclusive<u64>) {
+    match value.parse().ok().filter(|seconds| range.contains(seconds)) {
+        Some(seconds) => *of.lock() = Some(seconds),
+        None => report::warning(format!(
+            "`{word}` on the kernel's command line has no effect; expected {} to {} (seconds)",
+            range.start(),
+            range.end()
         )),
     }
 }
@@ -170,16 +180,6 @@ fn read_quirks(value: &str) {
     }
 }
 
-/// Reads the value of `nvme-timeout=`.
-fn read_nvme_timeout(value: &str) {
-    match value.parse() {
-        Ok(seconds @ 1..=3600) => NVME_TIMEOUT.store(seconds, Ordering::Relaxed),
-        _ => report::warning(format!(
-            "`nvme-timeout={value}` on the kernel's command line has no effect; expected 1 to 3600 (seconds)"
-        )),
-    }
-}
-
 /// Reads the value of `boot=`. GRUB gives nothing or `none` for what is no partition, and a disk's signature and a number
 /// (`0123abcd-01`) for a partition of an MBR.
 fn read_boot(value: &str) {
@@ -192,44 +192,44 @@ fn read_boot(value: &str) {
 
 /// Fails on purpose if the command line asks for it.
 pub fn self_test() {
-    match SELF_TEST.load(Ordering::Relaxed) {
-        PANIC => panic!("selftest=panic"),
-        STACK_OVERFLOW => {
-            overflow(0);
-        }
-        NULL => null(),
-        STUCK_CONTROL => spin(|| false),
+    let wanted = *SELF_TEST.lock();
+    match wanted {
+        Some(SelfTest::Panic) => panic!("selftest=panic"),
+        Some(SelfTest::StackOverflow) => _ = overflow(0),
+        Some(SelfTest::Null) => null(),
+        Some(SelfTest::StuckControl) => spin(|| false),
         _ => {}
     }
 }
 
 /// Fails on purpose if the command line asks for that with this configuration. `is_previous`: it is `previous.toml`.
 pub fn self_test_of_configuration(is_previous: bool) {
-    match SELF_TEST.load(Ordering::Relaxed) {
+    let wanted = *SELF_TEST.lock();
+    match wanted {
         _ if is_previous => {}
-        AT_CONFIGURATION => panic!("selftest=panic-at-configuration"),
-        STUCK_AT_CONFIGURATION => spin(|| false),
+        Some(SelfTest::PanicAtConfiguration) => panic!("selftest=panic-at-configuration"),
+        Some(SelfTest::StuckAtConfiguration) => spin(|| false),
         _ => {}
     }
 }
 
 /// Fails on purpose at a shutdown if the command line asks for that.
 pub fn self_test_at_shutdown() {
-    if SELF_TEST.load(Ordering::Relaxed) == AT_SHUTDOWN {
+    if is_wanted(SelfTest::PanicAtShutdown) {
         panic!("selftest=panic-at-shutdown");
     }
 }
 
 /// Makes no progress on the engine's core if the command line asks for that.
 pub fn self_test_on_engine_core() {
-    if SELF_TEST.load(Ordering::Relaxed) == STUCK_ENGINE {
+    if is_wanted(SelfTest::StuckEngine) {
         spin(|| false);
     }
 }
 
 /// Makes no progress on a guest's core if the command line asks for that, until the watchdog has `asked` the core.
 pub fn self_test_on_guest_core(guest: usize, vcpu: usize, asked: impl Fn() -> bool) {
-    if SELF_TEST.load(Ordering::Relaxed) == STUCK_GUEST && (guest, vcpu) == (0, 0) {
+    if is_wanted(SelfTest::StuckGuest) && (guest, vcpu) == (0, 0) {
         spin(asked);
     }
 }
