@@ -3,7 +3,7 @@
 //! The order is: interrupts of the unit off, commands off, logs off, and the unit itself off last, as other systems do it. While the commands and
 //! logs stop, the unit's tables still count.
 
-use super::{Ended, NoAnswer, PATIENCE, Parts, Registers, wait};
+use super::{Ended, NoAnswer, Parts, Registers, wait};
 
 /// Control (3.4.3).
 const CONTROL: u64 = 0x18;
@@ -86,13 +86,14 @@ fn stop(unit: &mut impl Registers, ended: &mut Ended, bits: u64, running: u64, p
     }
 }
 
-/// How long [`switch_off`] takes at most, in microseconds.
-pub const LONGEST: u64 = PATIENCE * 3;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remapping::PATIENCE;
     use crate::remapping::model::amd::Unit;
+
+    /// How long [`switch_off`] takes at most, in microseconds.
+    const LONGEST: u64 = PATIENCE * 3;
 
     const ALL: Parts = Parts::TRANSLATION.union(Parts::COMMANDS).union(Parts::LOG);
 

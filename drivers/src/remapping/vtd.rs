@@ -4,7 +4,7 @@
 //! The order is: fault interrupts masked, interrupt remapping off, translation off, protected memory open, the log and the invalidation queue
 //! off, recorded faults cleared. Each command is one bit, and the next one waits until the status has followed (11.4.4).
 
-use super::{Ended, NoAnswer, PATIENCE, Parts, Registers, wait};
+use super::{Ended, NoAnswer, Parts, Registers, wait};
 
 /// Version (11.4.1).
 const VER: u64 = 0x00;
@@ -146,13 +146,14 @@ fn clear_faults(unit: &mut impl Registers, capabilities: u64) -> bool {
     refused
 }
 
-/// How long [`switch_off`] takes at most, in microseconds: one time limit a part, and one for the queue.
-pub const LONGEST: u64 = PATIENCE * 6;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remapping::PATIENCE;
     use crate::remapping::model::vtd::Unit;
+
+    /// How long [`switch_off`] takes at most, in microseconds: one time limit a part, and one for the queue.
+    const LONGEST: u64 = PATIENCE * 6;
 
     /// All parts that a unit of Intel's has.
     const ALL: Parts = Parts::all();

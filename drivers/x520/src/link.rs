@@ -30,8 +30,10 @@ const CAPABILITIES: u16 = 0x2c;
 const LIST: u16 = 0x2b;
 /// Ends the list, and the words for CORECTL. As a place: there is nothing.
 const END: u16 = 0xffff;
-/// Most entries of the list, and most words for CORECTL.
-const MOST: u16 = 256;
+/// No entry of the list follows one at this word or behind it: the EEPROM has 0x4000 words, and an entry two.
+const LAST_ENTRY: u16 = 0x3ffd;
+/// Most words for CORECTL.
+const MOST_WORDS: u16 = 256;
 /// Microseconds for firmware to use the registers between two uses by the driver.
 const GAP: u64 = 10_000;
 /// Microseconds that a module needs after its rate was selected.
@@ -164,7 +166,7 @@ impl LinkSetup {
     pub(crate) fn begin<R: Registers>(&mut self, bus: &Bus<R>, now: u64, port: u8, unfinished: bool) {
         if self.unfinished != unfinished {
             self.unfinished = unfinished;
-            self.changes = self.changes.wrapping_add(1);
+            self.note_change();
         }
         self.port = port & 1;
         self.autoc = bus.read(&AUTOC, 0);
@@ -206,7 +208,7 @@ impl LinkSetup {
             Step::Entry(at) => self.entry(bus, now, at),
             Step::Place(at) => self.place(bus, now, at),
             Step::TakeForWords { at, deadline } => match self.take(bus, now, deadline) {
-                true => Step::Words { at, left: MOST },
+                true => Step::Words { at, left: MOST_WORDS },
                 false => self.step,
             },
             Step::Words { at, left } => self.words(bus, now, at, left),
@@ -280,16 +282,11 @@ impl LinkSetup {
 
     fn entry<R: Registers>(&mut self, bus: &Bus<R>, now: u64, at: u16) -> Step {
         let Cage::Usable(module) = self.cage else { return self.rest(now) };
-        match self.reader.read(bus, now, at) {
-            None => self.step,
-            Some(Some(number)) if number == module.sequence().number(self.port) => Step::Place(at.saturating_add(1)),
-            Some(Some(END)) | Some(None) => {
-                self.unusable(bus, now, Cage::Unusable(module, Unsupported::Initialisation))
-            }
-            Some(Some(_)) if at >= 0x3ffd => {
-                self.unusable(bus, now, Cage::Unusable(module, Unsupported::Initialisation))
-            }
-            Some(Some(_)) => Step::Entry(at.saturating_add(2)),
+        let Some(number) = self.reader.read(bus, now, at) else { return self.step };
+        match number {
+            Some(number) if number == module.sequence(self.port) => Step::Place(at.saturating_add(1)),
+            Some(number) if number != END && at < LAST_ENTRY => Step::Entry(at.saturating_add(2)),
+            _ => self.unusable(bus, now, Cage::Unusable(module, Unsupported::Initialisation)),
         }
     }
 
@@ -330,6 +327,11 @@ impl LinkSetup {
         }
         self.tried = 0;
         self.rate(bus, now)
+    }
+
+    /// Whether the module in the cage has two rates.
+    fn has_rates(&self) -> bool {
+        matches!(self.cage, Cage::Usable(module) if module.has_rates())
     }
 
     /// The rate that is tried.
@@ -379,7 +381,7 @@ impl LinkSetup {
         semaphore::release(bus, Resource::Mac);
         self.configured = true;
         // The other end begins again too if the light goes off for a moment.
-        if matches!(self.cage, Cage::Usable(module) if module.has_rates()) {
+        if self.has_rates() {
             Self::set_laser(bus, false);
             return Step::Flap { until: now.saturating_add(FLAP_TIME) };
         }
@@ -396,7 +398,7 @@ impl LinkSetup {
             return self.step;
         }
         let next = self.tried.saturating_add(1);
-        if matches!(self.cage, Cage::Usable(module) if module.has_rates()) && next < RATES.len() {
+        if self.has_rates() && next < RATES.len() {
             self.tried = next;
             return self.rate(bus, now);
         }
@@ -424,14 +426,19 @@ impl LinkSetup {
     fn set_cage(&mut self, cage: Cage) {
         if self.cage != cage {
             self.cage = cage;
-            self.changes = self.changes.wrapping_add(1);
+            self.note_change();
         }
+    }
+
+    /// What is said of the port is another text now.
+    fn note_change(&mut self) {
+        self.changes = self.changes.wrapping_add(1);
     }
 
     fn note_forced(&mut self, forced: bool) {
         if forced && !self.forced {
             self.forced = true;
-            self.changes = self.changes.wrapping_add(1);
+            self.note_change();
         }
     }
 }

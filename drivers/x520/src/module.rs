@@ -83,25 +83,6 @@ pub enum Unsupported {
     Initialisation,
 }
 
-/// Words of the EEPROM's list for a module: cables and optics differ, and so do the two ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sequence {
-    Cable,
-    Optics,
-}
-
-impl Sequence {
-    /// Its number in the EEPROM's list.
-    pub(crate) fn number(self, port: u8) -> u16 {
-        match (self, port & 1) {
-            (Self::Cable, 0) => 3,
-            (Self::Cable, _) => 4,
-            (Self::Optics, 0) => 5,
-            (Self::Optics, _) => 6,
-        }
-    }
-}
-
 /// A module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Module {
@@ -184,9 +165,14 @@ impl Module {
         matches!(self.kind(), Kind::Sx | Kind::Lx | Kind::T)
     }
 
-    /// The words of the EEPROM that the NIC needs for it. Active cables and modules of 1 Gb/s take those of optics.
-    pub(crate) fn sequence(&self) -> Sequence {
-        if self.kind() == Kind::PassiveCable { Sequence::Cable } else { Sequence::Optics }
+    /// The number in the EEPROM's list of the words that a port needs for it. Active cables and modules of 1 Gb/s take those of optics.
+    pub(crate) fn sequence(&self, port: u8) -> u16 {
+        match (self.kind(), port & 1) {
+            (Kind::PassiveCable, 0) => 3,
+            (Kind::PassiveCable, _) => 4,
+            (_, 0) => 5,
+            (_, _) => 6,
+        }
     }
 
     fn byte(&self, at: usize) -> u8 {
