@@ -6,7 +6,7 @@ use heapless::String;
 
 /// Columns of the operator's terminal.
 pub const COLUMNS: usize = 80;
-/// Columns before the second and each further line of a sentence.
+/// Columns before the second and each further line of a sentence, unless it has fewer.
 const INDENT: usize = 4;
 /// Longest word that stays whole.
 const WORD: usize = COLUMNS - INDENT;
@@ -15,6 +15,8 @@ const WORD: usize = COLUMNS - INDENT;
 /// taken to have a column a character.
 pub(crate) struct Folded<'a> {
     out: &'a mut dyn Write,
+    /// Columns before the second and each further line.
+    indent: usize,
     /// Columns of the line so far.
     column: usize,
     /// The word that is being written. It has up to four bytes a character.
@@ -27,7 +29,12 @@ pub(crate) struct Folded<'a> {
 impl<'a> Folded<'a> {
     /// Begins a sentence at the beginning of a line.
     pub fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, column: 0, word: String::new(), characters: 0, blank: false }
+        Self { out, indent: INDENT, column: 0, word: String::new(), characters: 0, blank: false }
+    }
+
+    /// The same with two columns before further lines.
+    pub fn close(out: &'a mut dyn Write) -> Self {
+        Self { indent: 2, ..Self::new(out) }
     }
 
     /// Ends the sentence and its line.
@@ -43,8 +50,8 @@ impl<'a> Folded<'a> {
         let blank = usize::from(self.blank);
         let end = self.column.saturating_add(blank).saturating_add(self.characters);
         if end > COLUMNS {
-            write!(self.out, "\n{:INDENT$}", "")?;
-            self.column = INDENT.saturating_add(self.characters);
+            write!(self.out, "\n{:1$}", "", self.indent)?;
+            self.column = self.indent.saturating_add(self.characters);
         } else {
             self.out.write_str(if self.blank { " " } else { "" })?;
             self.column = end;

@@ -12,7 +12,7 @@ use core::iter;
 use self::layout::Cell::{Bytes, Kind, Number, Numbers, Of, Text, Thousandths};
 use self::layout::{Cell, GAP, line, table};
 pub(crate) use self::layout::{cut, left, wide};
-use crate::fold::{COLUMNS, sentence_line};
+use crate::fold::{COLUMNS, Folded, sentence_line};
 use crate::utilisation::busy_permille;
 use crate::{Count, Counters, Engine, ExitCount, Guest, GuestSummary, Uplink, View};
 
@@ -387,18 +387,10 @@ fn uplinks(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
 
 /// Writes what an uplink's NIC says of its port, in lines that fit.
 fn port(uplink: &Uplink, out: &mut dyn Write) -> fmt::Result {
-    write!(out, "\nuplink {}:", uplink.name)?;
-    let mut column = "uplink :".len().saturating_add(uplink.name.chars().count());
-    for word in uplink.port.split(' ') {
-        let width = word.chars().count().saturating_add(1);
-        column = column.saturating_add(width);
-        if column > COLUMNS {
-            out.write_str("\n ")?;
-            column = width.saturating_add(1);
-        }
-        write!(out, " {word}")?;
-    }
-    out.write_char('\n')
+    out.write_char('\n')?;
+    let mut line = Folded::close(out);
+    write!(line, "uplink {}: {}", uplink.name, uplink.port)?;
+    line.end()
 }
 
 fn device(uplink: &Uplink) -> &str {
