@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use control::{
     Command, Counters, Event, GuestState, GuestSummary, Latency, Record, Request, StopReason, TraceState, TraceStep,
     View,
@@ -299,6 +299,27 @@ impl Session {
         })?;
         self.wait_end(limit)?;
         Ok(last)
+    }
+
+    /// Waits for sidecore's event `end`.
+    pub fn end(&mut self, limit: Duration) -> Result<()> {
+        self.wait("the event \"end\"", limit, |event| matches!(event, Event::End { .. }).then_some(()))
+    }
+
+    /// Has sidecore shut down, on a machine that is no emulator to it, and waits for its end.
+    pub fn shut_down_as_machine(&mut self) -> Result<()> {
+        self.ask(Command::Shutdown, Duration::from_secs(20))?;
+        self.end(Duration::from_secs(60))
+    }
+
+    /// Waits until the machine, which stays when it is off (`after_reset` of its setup), has switched itself off.
+    pub fn off(&mut self, limit: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while self.monitor("query-status", &json!({}))?["status"] != "shutdown" {
+            ensure!(begun.elapsed() < limit, "the machine is not off\n{}", self.console()?);
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
     }
 
     /// All events that have arrived and that no wait has taken.

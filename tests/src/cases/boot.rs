@@ -374,7 +374,7 @@ fn no_x2apic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         _ => None,
     })?;
     context.figures.exactly("sentences that name it", usize::from(sentence.contains("no x2APIC")), 1)?;
-    session.wait("the event \"end\"", seconds(30), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    session.end(seconds(30))?;
     session.wait_end(seconds(30))?;
     context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
 }
@@ -468,7 +468,7 @@ fn no_virtualization(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })?;
     let names = ["SVM", "VT-x"].iter().filter(|name| sentence.contains(**name)).count();
     context.figures.exactly("extensions named", names, 2)?;
-    session.wait("the event \"end\"", seconds(30), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    session.end(seconds(30))?;
     session.wait_end(seconds(30))?;
     context.figures.at_least("times the sentence is on COM1", session.console()?.matches(&sentence).count(), 1)
 }
@@ -505,7 +505,7 @@ fn reboot(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.booted(seconds(60))?;
     session.result("a", "up", seconds(120))?;
     session.send(Command::Reboot)?;
-    session.wait("the end of the first life", seconds(60), |event| matches!(event, Event::End { .. }).then_some(()))?;
+    session.end(seconds(60))?;
     let machine = session.booted(seconds(60))?;
     context.figures.exactly("cores in the second life", machine.cores, f64::from(setup.cpus))?;
     session.result("a", "up", seconds(120))?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use control::{Command, Event};
+use control::Event;
 use serde_json::json;
 
 use crate::boot::{Boot, alone};
@@ -74,9 +74,8 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
     reported(&mut session, "| panic on core 0: selftest=panic-at-configuration")?;
-    session.ask(Command::Shutdown, seconds(20))?;
-    session.wait("the event \"end\"", seconds(60), |event| matches!(event, Event::End { .. }).then_some(()))?;
-    stands_still(&mut session)?;
+    session.shut_down_as_machine()?;
+    session.off(seconds(120))?;
 
     // Linux reads what sidecore has left, and leaves something itself.
     let seen = session.reset_into_linux("pstore", seconds(120))?;
@@ -84,7 +83,7 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("logs in the store that Linux's pstore shows", number(&seen, "files")?, 1)?;
     let first = seen["first"].as_str().unwrap_or_default();
     ensure!(first.starts_with("panic on core 0: selftest=panic-at-configuration"), "{seen}");
-    stands_still(&mut session)?;
+    session.off(seconds(120))?;
     session.monitor("set-action", &json!({ "reboot": "reset" }))?;
     session.monitor("blockdev-change-medium", &json!({ "device": "ide2-cd0", "filename": disc, "format": "raw" }))?;
     session.monitor("system_reset", &json!({}))?;
@@ -97,18 +96,7 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     reported(&mut session, "entry_SYSCALL_64_after_hwframe+")?;
     reported(&mut session, "previous.toml is taken")?;
     session.all_obey(["a"])?;
-    session.ask(Command::Shutdown, seconds(20))?;
-    session.wait("the event \"end\"", seconds(60), |event| matches!(event, Event::End { .. }).then_some(()))
-}
-
-/// Waits until the machine has switched itself off.
-fn stands_still(session: &mut Session) -> Result<()> {
-    let begun = Instant::now();
-    while session.monitor("query-status", &json!({}))?["status"] != "shutdown" {
-        ensure!(begun.elapsed() < seconds(120), "the machine is not off\n{}", session.console()?);
-        std::thread::sleep(seconds(1) / 10);
-    }
-    Ok(())
+    session.shut_down_as_machine()
 }
 
 fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

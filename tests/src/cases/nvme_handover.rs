@@ -6,7 +6,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Event};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Instant;
 
 use super::block::checksum;
@@ -62,13 +62,8 @@ fn filled(context: &mut Context<'_>, name: &str, options: &'static str) -> Resul
 
 fn orderly(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let (mut session, written) = filled(context, "disk-handover", "")?;
-    session.ask(Command::Shutdown, seconds(20))?;
-    session.wait("the event \"end\"", seconds(60), |event| matches!(event, Event::End { .. }).then_some(()))?;
-    let begun = Instant::now();
-    while session.monitor("query-status", &json!({}))?["status"] != "shutdown" {
-        ensure!(begun.elapsed() < seconds(60), "the machine is not off\n{}", session.console()?);
-        std::thread::sleep(seconds(1) / 10);
-    }
+    session.shut_down_as_machine()?;
+    session.off(seconds(60))?;
     ensure!(!session.console()?.contains("was not shut down in time"), "{}", session.console()?);
     let seen = seen(&session)?;
     context.figures.exactly("disks told of a normal shutdown", seen.normal, DISKS.len())?;
