@@ -117,8 +117,8 @@ impl NicSearch<'_, '_> {
             let known = found.iter().filter(|f| is_named(f)).filter_map(without_driver);
             let known: String = known.flat_map(|known| ["; ".into(), known]).collect();
             format!("no {further}NIC for which there is a driver{known}")
-        } else if let Some(f) = found.iter().find(|f| is_named(f) && f.needs.is_some()) {
-            format!("there is no driver for {}", without_driver(f).unwrap_or_default())
+        } else if let Some(known) = found.iter().filter(|f| is_named(f)).find_map(without_driver) {
+            format!("there is no driver for {known}")
         } else if let Some(f) = found.iter().find(|f| is_named(f)) {
             format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
         } else {
