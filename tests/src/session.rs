@@ -467,14 +467,19 @@ impl Session {
         format!("the last lines of guest {name}:\n  {}", tail.join("\n  "))
     }
 
-    /// The last lines on COM1, for an error message.
+    /// The last lines on COM1, and those of guests that have stopped and nobody has waited for it, for an error message.
     fn last_words(&self) -> String {
         let console = self.machine.console().unwrap_or_default();
         let lines: Vec<&str> = console.lines().collect();
         let tail = &lines[lines.len().saturating_sub(25)..];
         let noise =
             if self.noise > 0 { format!("{} lines of COM2 were no events\n", self.noise) } else { String::new() };
-        format!("{noise}the last lines of COM1:\n  {}", tail.join("\n  "))
+        let stopped = self.waiting.iter().filter_map(|event| match event {
+            Event::Guest { guest, state: GuestState::Stopped, .. } => Some(guest.as_str()),
+            _ => None,
+        });
+        let stopped: String = stopped.map(|name| format!("\nstopped: {}", self.last_words_of(name))).collect();
+        format!("{noise}the last lines of COM1:\n  {}{stopped}", tail.join("\n  "))
     }
 }
 
