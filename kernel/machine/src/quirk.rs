@@ -141,14 +141,14 @@ impl Quirks {
 ///
 /// It recognises this by the stack, which holds exactly the frame of a fault at RIP: aligned, RF set in the pushed
 /// flags (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No other code has its own address on its stack in this
-/// form. The frame does not name its vector. So the fault counts as a page fault if the address in CR2 faults, and as
+/// form. RF itself says nothing: Bochs saves it as set at each exit by an NMI. The frame does not name its vector. So the fault counts as a page fault if the address in CR2 faults, and as
 /// #GP otherwise. All other faults with an error code are rare enough in guests.
 fn handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
     let rsp = vcpu.gprs().rsp;
     let in_handler = vcpu.efer() & LMA != 0
         && vcpu.segment(SegmentName::Cs).attributes.long()
         && vcpu.cpl() == 0
-        && vcpu.rflags() & (IF | RF) == 0
+        && vcpu.rflags() & IF == 0
         && rsp.is_multiple_of(16)
         && !vcpu.event_waiting();
     if !in_handler {
@@ -211,8 +211,11 @@ mod tests {
 
     #[test]
     fn a_rip_left_behind_is_moved_to_the_handler() {
-        for exit in [Exit::Nmi, Exit::ExternalInterrupt(Some(0xf0)), Exit::Deadline] {
+        for (exit, saved) in
+            [(Exit::Nmi, RF), (Exit::Nmi, 0), (Exit::ExternalInterrupt(Some(0xf0)), 0), (Exit::Deadline, 0)]
+        {
             let (mut vcpu, memory) = left_behind();
+            vcpu.rflags |= saved;
             assert!(BOCHS.after(&exit, &mut vcpu, &memory));
             assert_eq!(vcpu.rip, PF_HANDLER);
         }
