@@ -141,8 +141,9 @@ impl Quirks {
 ///
 /// It recognises this by the stack, which holds exactly the frame of a fault at RIP: aligned, RF set in the pushed
 /// flags (SDM vol. 3B 18.3.1.1), an error code, interrupts off. No other code has its own address on its stack in this
-/// form. RF itself says nothing: Bochs saves it as set at each exit by an NMI. The frame does not name its vector. So the fault counts as a page fault if the address in CR2 faults, and as
-/// #GP otherwise. All other faults with an error code are rare enough in guests.
+/// form. RF in the guest's own flags says nothing, because Bochs saves it as set at each exit by an NMI. The frame does
+/// not name its vector. So the fault counts as a page fault if the address in CR2 faults, and as #GP otherwise. All other
+/// faults with an error code are rare enough in guests.
 fn handler(vcpu: &impl Vcpu, memory: &GuestMemory) -> Option<u64> {
     let rsp = vcpu.gprs().rsp;
     let in_handler = vcpu.efer() & LMA != 0
