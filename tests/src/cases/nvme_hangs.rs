@@ -22,7 +22,7 @@ const PINGS: u64 = 100;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest is killed while its disk does not answer: the command, the list of guests and the other guests go \
                  on; the guest is `detaching`, with the disk's name, and its next life begins when the disk has answered";
-    vec![alone(Scenario::new("block-nvme-hangs", about, QEMU), hangs)]
+    vec![alone(Scenario::new("block-nvme-hangs", about, QEMU).taking_turns(), hangs)]
 }
 
 fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -57,7 +57,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     vec![
         alone(Scenario::new("probe", inside, EVERYWHERE).checked_on(EVERYWHERE), probe),
         alone(Scenario::new("probe-requests", requests, EVERYWHERE).longer_on(BOCHS).taking_turns(), probe_requests),
-        alone(Scenario::new("probe-restarts", restarts, EVERYWHERE).longer_on(BOCHS), probe_restarts),
+        alone(Scenario::new("probe-restarts", restarts, EVERYWHERE).longer_on(BOCHS).taking_turns(), probe_restarts),
     ]
 }
 
