@@ -64,6 +64,7 @@ mod step;
 mod symbols;
 mod trace;
 mod uplink;
+mod usb;
 mod virt;
 mod virtio_pci;
 mod watchdog;

@@ -2,10 +2,12 @@
 
 #![allow(unsafe_code, reason = "configuration space, and who may write memory")]
 
+use crate::usb;
 use alloc::vec::Vec;
 use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
 use drivers::pci::{Address, BadBar, ConfigSpace, MemoryBar, Seen, command};
+use drivers::usb::TakenOver;
 use spin::{Mutex, Once};
 
 /// A PCI function that is not a bridge.
@@ -43,13 +45,15 @@ pub struct Scanned {
     pub active: Vec<Function>,
     /// Bridges to PCI that the firmware has given no bus.
     pub without_bus: Vec<Address>,
+    /// USB controllers, and what became of them. An error is the address of registers that cannot be mapped.
+    pub usb: Vec<(Address, Result<TakenOver, u64>)>,
 }
 
-/// Finds all PCI functions: those on the buses of all `windows`, and by ports those on the other buses of segment 0. Takes bus mastering, MSI
-/// and MSI-X from all but bridges: what the firmware has started could still write to memory that is handed out later. A driver of ours
-/// gives its function bus mastering again.
+/// Finds all PCI functions: those on the buses of all `windows`, and by ports those on the other buses of segment 0. Takes USB controllers over
+/// from the firmware, which stops them in order. Then takes bus mastering, MSI and MSI-X from all but bridges: what the firmware has started
+/// could still write to memory that is handed out later. A driver of ours gives its function bus mastering again.
 pub fn scan(windows: &[EcamWindow]) -> Scanned {
-    let (mut active, mut without_bus) = (Vec::new(), Vec::new());
+    let (mut active, mut without_bus, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     let [here, elsewhere] = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
         let [mut here, mut elsewhere] = [Vec::new(), Vec::new()];
@@ -74,12 +78,16 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
         for window in windows.iter().filter(|window| window.segment != 0) {
             (window.first..=window.last).for_each(|bus| look(space(window), bus, &mut elsewhere));
         }
-        let all = here.iter().chain(&elsewhere);
+        let all = || here.iter().chain(&elsewhere);
+        let mut pages = usb::Pages::default();
         // SAFETY: as above, and nobody drives a function yet.
-        active.extend(all.filter(|function| unsafe { function.space.silence(function.at).any() }));
+        let mut take = |f: &Function| Some((f.at, unsafe { usb::take(f.space, f.at, f.class, &mut pages) }?));
+        taken.extend(all().filter_map(&mut take));
+        // SAFETY: as above.
+        active.extend(all().filter(|function| unsafe { function.space.silence(function.at).any() }));
         [here, elsewhere]
     });
-    Scanned { functions: here.len(), elsewhere: elsewhere.len(), active, without_bus }
+    Scanned { functions: here.len(), elsewhere: elsewhere.len(), active, without_bus, usb: taken }
 }
 
 fn space(&EcamWindow { base, first, last, .. }: &EcamWindow) -> ConfigSpace {

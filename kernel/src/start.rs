@@ -267,7 +267,7 @@ fn require_x2apic_mode() {
 
 fn find_pci() {
     let windows = &facts().platform.ecam;
-    let pci::Scanned { functions, elsewhere, active, without_bus } = pci::scan(windows);
+    let pci::Scanned { functions, elsewhere, active, without_bus, usb } = pci::scan(windows);
     report::add_all(findings::machine::configuration_space(windows));
     report::add_all([findings::machine::pci_devices(functions)]);
     if elsewhere > 0 {
@@ -278,6 +278,7 @@ fn find_pci() {
     for at in without_bus {
         report::warning(format!("PCI bridge at {at}: the firmware gave it no bus, so that nothing behind it is found"));
     }
+    report::add_all(findings::usb::controllers(&usb));
     let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
     if !names.is_empty() {
         report::decision(format!(

@@ -23,6 +23,7 @@ pub mod cores;
 pub mod machine;
 pub mod processor;
 pub mod remapping;
+pub mod usb;
 mod virtualization;
 
 pub use cores::ranges;

@@ -202,7 +202,15 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
     const BUS_MASTER: u32 = 1 << 2;
     const BRIDGE: u32 = 6;
     session.ask(Command::Report, seconds(20))?;
-    let said = reports(session).into_iter().find(|(_, text)| text.starts_with("bus mastering and MSI are off"));
+    let entries = reports(session);
+    let usb = entries.iter().find(|(_, text)| text.starts_with("USB: the firmware has let go of "));
+    let (_, usb) = usb.context("the report does not say what became of USB controllers")?;
+    context.figures.exactly(
+        "USB controllers that are left alone",
+        u64::from(usb.contains(" it had left 2 alone")),
+        1,
+    )?;
+    let said = entries.iter().find(|(_, text)| text.starts_with("bus mastering and MSI are off"));
     let (_, said) = said.context("the report does not say that bus mastering is off")?;
     context.figures.exactly(
         "USB controllers among those that the firmware had left on",
