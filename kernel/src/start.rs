@@ -245,6 +245,8 @@ fn report_cores(cores::Started { mut absent, clocks, trouble }: cores::Started) 
     report::add_all(findings::cores::clocks(&clocks));
     let kinds: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.kind()?))).collect();
     report::add_all(findings::cores::kinds(&kinds));
+    let revisions: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.microcode()?))).collect();
+    report::add_all([findings::speed::microcode(&revisions)]);
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.
