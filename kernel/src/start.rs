@@ -141,6 +141,7 @@ extern "C" fn on_own_stack() -> ! {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
+    report::add_all(findings::speed::means(&speed::Processor::new(cpuid::words)));
     step::begin(Step::Pci);
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
@@ -221,6 +222,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     engines::choose_loops();
     engines::launch();
+    engines::report_speed();
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));

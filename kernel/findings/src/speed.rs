@@ -31,9 +31,9 @@ pub fn means(processor: &Processor) -> Option<ReportEntry> {
         means.remove(1);
     }
     Some(if means.is_empty() {
-        fallback("CPUID has nothing that sets the cores' frequency: the firmware has chosen it")
+        fallback("CPUID has nothing that sets the frequency: the firmware has chosen it")
     } else {
-        found(format!("the cores' frequency is set by {}", means.join(", ")))
+        found(format!("the frequency is set by {}", means.join(", ")))
     })
 }
 
@@ -172,11 +172,11 @@ mod tests {
         let old = Features::PERF_CTL | Features::EPB;
         assert_eq!(
             text(old | Features::HWP | Features::EPP).as_deref(),
-            Some("the cores' frequency is set by HWP with EPP, SpeedStep, the energy bias")
+            Some("the frequency is set by HWP with EPP, SpeedStep, the energy bias")
         );
         assert_eq!(
             text(old | Features::HWP).as_deref(),
-            Some("the cores' frequency is set by HWP, SpeedStep, the energy bias")
+            Some("the frequency is set by HWP, SpeedStep, the energy bias")
         );
         assert_eq!(of(Features::empty()).map(|entry| entry.kind), Some(ReportKind::Fallback));
         assert_eq!(of(old | Features::VIRTUAL), None);
