@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
 use crate::{
-    arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, time},
+    arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, time},
     machine_check::{banks, slot::Slot},
     mem,
 };
@@ -26,6 +26,7 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, AtomicUsize, Ordering},
 };
 use findings::cores::{Absent, Kind};
+use speed::{Processor, Refused};
 use spin::{Mutex, Once};
 use watchdog::Seen;
 use x86_64::registers::model_specific::GsBase;
@@ -55,6 +56,8 @@ pub struct Core {
     pub virtualizes: AtomicBool,
     /// What CPUID says of the core itself: see [`findings::cores::Kind`].
     kind: Once<Kind>,
+    /// The revision of its microcode: see [`speed::microcode`].
+    microcode: Once<Option<Result<u32, Refused>>>,
     /// What its last machine check was.
     pub machine_check: Slot,
     busy: AtomicBool,
@@ -156,6 +159,7 @@ impl Core {
             progress: AtomicU64::new(0),
             virtualizes: AtomicBool::new(false),
             kind: Once::new(),
+            microcode: Once::new(),
             machine_check: Slot::new(),
             busy: AtomicBool::new(false),
             job: Mutex::new(None),
@@ -174,6 +178,8 @@ impl Core {
         GsBase::write(x86_64::VirtAddr::from_ptr(self));
         apic::enable();
         self.kind.call_once(|| Kind::find(cpuid::words));
+        let processor = Processor::new(cpuid::words);
+        self.microcode.call_once(|| speed::microcode(&processor, &mut msr::Physical, || _ = cpuid::words(1, 0)));
         banks::start(self.index);
     }
 
@@ -252,6 +258,11 @@ impl Core {
     /// What CPUID says of the core itself. `None`: it has not run yet.
     pub fn kind(&self) -> Option<Kind> {
         self.kind.get().copied()
+    }
+
+    /// The revision of its microcode. `None`: it has none, or has not run yet.
+    pub fn microcode(&self) -> Option<Result<u32, Refused>> {
+        self.microcode.get().copied().flatten()
     }
 
     fn serve(&'static self) -> ! {

@@ -13,6 +13,7 @@ mod limits;
 mod timers;
 mod watcher;
 
+use crate::{arch::time, cores, report};
 use alloc::vec::Vec;
 use control::{Text, sentence};
 use spin::Once;
@@ -38,6 +39,24 @@ pub fn make_all(setups: Vec<Setup>) {
 /// Starts the engines on their cores, which have their maps now. Call it once.
 pub fn launch() {
     all().iter().for_each(|engine| engine.launch());
+}
+
+/// Reports how the engines' cores were raised to full speed. Waits for those that have not done it yet.
+pub fn report_speed() {
+    /// Microseconds. An emulated core may be late.
+    const PATIENCE: u64 = 5_000_000;
+    let until = time::tsc().saturating_add(time::micros(PATIENCE));
+    for engine in all() {
+        while engine.speed().outcome().is_none() && time::tsc() < until {
+            core::hint::spin_loop();
+        }
+        let core = engine.core() as u32;
+        let others = cores::count().saturating_sub(1);
+        report::add_all([match engine.speed().outcome() {
+            Some(outcome) => findings::speed::raised(core, outcome, others),
+            None => findings::speed::unknown(core),
+        }]);
+    }
 }
 
 /// The id and the core of each engine.

@@ -7,7 +7,7 @@ use crate::{
         apic,
         frame::Frame,
         host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
-        idle,
+        idle, msr,
     },
     cores, machine_check, mem, panic, trace, watchdog,
 };
@@ -76,6 +76,7 @@ extern "C" fn interrupt_rust(frame: &mut Frame) -> bool {
             machine_check::in_host(frame);
             return mem::is_nmi_stack(frame.rsp);
         }
+        13 if msr::leave(frame) => {}
         #[cfg(feature = "read-memory")]
         14 if crate::read_memory::leave(frame) => {}
         vector @ 32..=255 if take(frame, vector) => {}

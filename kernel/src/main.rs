@@ -59,6 +59,7 @@ mod report;
 mod rules;
 mod screen;
 mod settings;
+mod speed;
 mod start;
 mod step;
 mod symbols;

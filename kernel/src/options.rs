@@ -17,17 +17,22 @@
 //! - `selftest=stuck-control|stuck-engine|stuck-guest`: a core makes no progress: the control core, the engine's, or that of
 //!   the first guest's first vCPU.
 //! - `selftest=silent-core`: the last core gets no start-up IPI, so it does not start.
+//! - `selftest=refused-msr`: access MSRs that the processor refuses, after the report. The log says so, and nothing fails.
 //! - `watchdog=SECONDS`: time without progress until the watchdog says so, 1 to 3600, or 0 for no watchdog. Without it: 5, and
 //!   60 in a virtual machine.
 //! - `quirks=NAMES`: the workarounds for processors that do not follow their manuals: `none`, `all`, or names with commas
 //!   between them (`machine::quirk`). Without it: all on Bochs, none elsewhere.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
 
-use crate::{emulator, report};
+use crate::{
+    arch::{apic, msr::Physical},
+    emulator, report,
+};
 use alloc::format;
 use config::Guid;
 use core::ops::RangeInclusive;
 use machine::quirk::Quirks;
+use speed::Msrs as _;
 use spin::Mutex;
 
 /// What fails on purpose.
@@ -43,11 +48,12 @@ enum SelfTest {
     StuckEngine,
     StuckGuest,
     SilentCore,
+    RefusedMsr,
 }
 
 impl SelfTest {
     /// The values of `selftest=`.
-    const WORDS: [(&'static str, Self); 10] = [
+    const WORDS: [(&'static str, Self); 11] = [
         ("panic", Self::Panic),
         ("stack-overflow", Self::StackOverflow),
         ("null", Self::Null),
@@ -58,6 +64,7 @@ impl SelfTest {
         ("stuck-engine", Self::StuckEngine),
         ("stuck-guest", Self::StuckGuest),
         ("silent-core", Self::SilentCore),
+        ("refused-msr", Self::RefusedMsr),
     ];
 
     fn parse(value: &str) -> Option<Self> {
@@ -198,6 +205,7 @@ pub fn self_test() {
         Some(SelfTest::StackOverflow) => _ = overflow(0),
         Some(SelfTest::Null) => null(),
         Some(SelfTest::StuckControl) => spin(|| false),
+        Some(SelfTest::RefusedMsr) => refused_msr(),
         _ => {}
     }
 }
@@ -253,4 +261,18 @@ fn overflow(depth: u64) -> u64 {
 fn null() {
     // SAFETY: page 0 is not mapped. The page fault ends the machine, and the operator asked for that.
     unsafe { core::ptr::without_provenance::<u8>(core::hint::black_box(8)).read_volatile() };
+}
+
+/// Makes two accesses that the processor refuses, and logs what came of them (SDM vol. 3A 11.12.1 and 11.12.5): reads the local APIC's
+/// destination format register, which x2APIC mode does not have, and asks in IA32_APIC_BASE for x2APIC mode of an APIC that is off.
+fn refused_msr() {
+    const DESTINATION_FORMAT: u32 = 0x80e;
+    const APIC_BASE: u32 = 0x1b;
+    const ENABLED: u64 = 1 << 11;
+    for access in [Physical.read(DESTINATION_FORMAT).map(drop), Physical.write(APIC_BASE, apic::base() & !ENABLED)] {
+        match access {
+            Ok(()) => log::warn!("selftest=refused-msr: the processor refuses nothing"),
+            Err(refused) => log::info!("selftest=refused-msr: {refused}"),
+        }
+    }
 }

@@ -141,6 +141,7 @@ extern "C" fn on_own_stack() -> ! {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
+    report::add_all(findings::speed::means(&speed::Processor::new(cpuid::words)));
     step::begin(Step::Pci);
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
@@ -221,6 +222,7 @@ extern "C" fn on_own_stack() -> ! {
     }
     engines::choose_loops();
     engines::launch();
+    engines::report_speed();
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
@@ -245,6 +247,8 @@ fn report_cores(cores::Started { mut absent, clocks, trouble }: cores::Started) 
     report::add_all(findings::cores::clocks(&clocks));
     let kinds: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.kind()?))).collect();
     report::add_all(findings::cores::kinds(&kinds));
+    let revisions: Vec<_> = cores::all().filter_map(|core| Some((core.index as u32, core.microcode()?))).collect();
+    report::add_all([findings::speed::microcode(&revisions)]);
 }
 
 /// Stops the machine if the CPU has no x2APIC mode. All later steps need it, and there is no fallback.

@@ -378,6 +378,16 @@ pub struct Engine {
     /// mode or a hypervisor beneath. 0: there was none.
     #[serde(default)]
     pub longest_idle_turn: u64,
+    /// Average speed of its core while it ran, in the last second, in thousandths of the TSC's rate. More than 1000 is turbo. Absent if
+    /// the processor does not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_permille: Option<u64>,
+    /// Seconds in which the core, or the processor that it is on, was slowed down.
+    #[serde(default)]
+    pub throttled_seconds: u64,
+    /// What has slowed it down in any of them, in words. Empty: nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub throttled_by: String,
     /// What was counted while it was watched (`watch on`). Absent if it was never watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,

@@ -279,6 +279,7 @@ fn engines(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     let head = ["core", "busy", "1 s", "60 s", "busy turns", "idle turns", "cycles/busy", "long turns"];
     table(head, "rrrrrrrr", 1, rows, out)?;
     gaps(counters, out)?;
+    speeds(counters, out)?;
     watched(counters, out)?;
     shares(counters, out)?;
     uplinks(counters, out)
@@ -291,6 +292,28 @@ fn gaps(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
         let micros = scaled.checked_div(counters.tsc_hz.into()).unwrap_or(0);
         let id = engine.id;
         sentence_line(out, format_args!("engine {id} once did nothing for {micros} us: something else had its core"))?;
+    }
+    Ok(())
+}
+
+/// Writes how fast the engines' cores were, and what has slowed them down.
+fn speeds(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
+    for engine in &counters.engines {
+        let id = engine.id;
+        if let Some(permille) = engine.speed_permille {
+            let (percent, tenth) = (permille / 10, permille % 10);
+            sentence_line(
+                out,
+                format_args!("engine {id} ran at {percent}.{tenth} % of the TSC's rate in the last second"),
+            )?;
+        }
+        if engine.throttled_seconds != 0 {
+            let (seconds, by) = (engine.throttled_seconds, &engine.throttled_by);
+            sentence_line(
+                out,
+                format_args!("engine {id} was slowed down in {seconds} of the seconds so far, by {by}"),
+            )?;
+        }
     }
     Ok(())
 }

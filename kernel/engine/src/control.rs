@@ -5,6 +5,7 @@
 //! reads one word in each turn and waits for nobody. It answers a command in the turn in which it takes it. What takes
 //! longer is asked again: see [`Reply::Detaching`].
 
+use core::fmt;
 use core::sync::atomic::AtomicBool;
 
 use memory::GuestMemory;
@@ -40,6 +41,12 @@ pub struct Attachment<K> {
     pub state: Option<DeviceState>,
 }
 
+/// Something of the host's to do on the engine's core, between two turns. It must be short: no queue is served meanwhile.
+pub trait Errand: Sync + fmt::Debug {
+    /// Does it.
+    fn run(&self);
+}
+
 /// A command for an engine.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, and no heap on an engine's core")]
@@ -61,6 +68,8 @@ pub enum Command<K> {
     /// Change the weight of a guest, also for its devices' queues that are not visited now. The reply is [`Reply::Reweighed`], whether
     /// the guest has a device or not.
     Reweigh(GuestWeight),
+    /// Do something on the engine's core. The reply is [`Reply::Done`].
+    Run(&'static dyn Errand),
 }
 
 impl<K> Command<K> {
@@ -68,7 +77,7 @@ impl<K> Command<K> {
     #[must_use]
     pub const fn again(&self) -> Option<Self> {
         match *self {
-            Self::Attach(_) | Self::Reweigh(_) => None,
+            Self::Attach(_) | Self::Reweigh(_) | Self::Run(_) => None,
             Self::Detach { slot } => Some(Self::Detach { slot }),
             Self::Drain { slot } => Some(Self::Drain { slot }),
         }
@@ -97,6 +106,8 @@ pub enum Reply {
     BadState(BadState),
     /// The guest's weight is changed.
     Reweighed,
+    /// It is done.
+    Done,
 }
 
 /// The state that one engine shares with the control core.

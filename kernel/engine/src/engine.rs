@@ -310,6 +310,10 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                 of_guest.for_each(|(_, known)| *known = share);
                 self.control.answer(Reply::Reweighed);
             }
+            Command::Run(errand) => {
+                errand.run();
+                self.control.answer(Reply::Done);
+            }
         }
     }
 

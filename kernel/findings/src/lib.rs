@@ -6,6 +6,7 @@
 //!              ──▶ Virtualization::find ──▶ describe, completion ───────────┼──▶ ReportEntry
 //!  memory, PCI, NICs ──▶ machine::{memory, pci, ...} ───────────────────────┤
 //!  cores ──▶ cores::{started, absent, clocks, ...} ─────────────────────────┤
+//!  frequency, microcode ──▶ speed::{means, raised, microcode} ──────────────┤
 //!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
@@ -23,6 +24,7 @@ pub mod cores;
 pub mod machine;
 pub mod processor;
 pub mod remapping;
+pub mod speed;
 pub mod usb;
 mod virtualization;
 

@@ -9,6 +9,7 @@ pub mod host_vectors;
 pub mod idle;
 pub mod idt;
 pub mod ioapic;
+pub mod msr;
 pub mod pic;
 pub mod random;
 pub mod rtc;

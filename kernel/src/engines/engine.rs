@@ -15,7 +15,9 @@ use crate::{
     cores::{self, Core},
     disks,
     guests::target::Target,
-    maps, options, report, trace,
+    maps, options, report,
+    speed::CoreSpeed,
+    trace,
     uplink::{ConfiguredUplink, KnownUplink},
 };
 use ::control::{NoMemory, Utilisation};
@@ -37,6 +39,9 @@ use net::backend::Net;
 use spin::{Mutex, Once};
 use virtio::shared::Shared;
 use virtio_console::{backend::Console, bell::Bell};
+
+/// What a question about the speed of the engine's core is about. Those about slots and guests are below.
+const LOOK: usize = MAX_SLOTS.saturating_add(MAX_GUESTS);
 
 /// What an engine's core runs.
 type IoLoop = Loop<Backends, Chosen, TargetDelivery>;
@@ -86,6 +91,8 @@ pub enum Answer {
     Held,
     /// A guest's weight is changed. It is about no device.
     Reweighed,
+    /// Its core was looked at. It is about no device.
+    Looked,
 }
 
 /// An engine, as the control core sees it.
@@ -105,6 +112,8 @@ pub struct Engine {
     /// How busy it is. Only the control core uses it.
     utilisation: Mutex<Utilisation>,
     uplinks: Vec<KnownUplink>,
+    /// How fast its core is.
+    speed: CoreSpeed,
     copier: Copier,
     /// Its loop until its core has it. If it shares the control core, the loop stays here and the control core runs the
     /// turns.
@@ -122,12 +131,13 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
-            asks: Mutex::new(Asks::new(MAX_SLOTS.saturating_add(MAX_GUESTS))),
+            asks: Mutex::new(Asks::new(LOOK.saturating_add(1))),
             observer: Watcher::new(setup.core.map_or(0, |core| core.index)),
             targets: Targets::new(),
             console_bell: Bell::new(),
             utilisation: Mutex::new(Utilisation::new(time::rates().tsc)),
             uplinks: known,
+            speed: CoreSpeed::new(),
             copier,
             io_loop: Mutex::new(None),
         }));
@@ -165,12 +175,21 @@ impl Engine {
             && let Some(mut io_loop) = held.take()
         {
             core.give(move |_| {
+                self.speed.raise();
                 options::self_test_on_engine_core();
                 vector::enable();
                 cache::join(None);
                 engine::engine::run(&mut io_loop, &TscAndTimers::new(&self.targets), &self.observer);
             });
         }
+    }
+
+    /// Its core's speed. An engine that shares the control core raises that.
+    pub fn speed(&self) -> &CoreSpeed {
+        if self.shares_control_core() {
+            self.speed.raise();
+        }
+        &self.speed
     }
 
     /// Its id.
@@ -218,7 +237,7 @@ impl Engine {
         clippy::result_large_err,
         reason = "a command that goes back to its queue is not boxed: nothing allocates here"
     )]
-    pub fn service(&self) {
+    pub fn service(&'static self) {
         let reply = || {
             Some(match self.control.reply()? {
                 Reply::Attached => Answer::Attached,
@@ -229,10 +248,14 @@ impl Engine {
                 Reply::Vacant => Answer::Detached(false),
                 Reply::Detaching => Answer::Held,
                 Reply::Reweighed => Answer::Reweighed,
+                Reply::Done => Answer::Looked,
             })
         };
         {
             let mut asks = self.asks.lock();
+            if self.speed.is_due() {
+                asks.ask_anew(LOOK, Command::Run(&self.speed));
+            }
             asks.step(reply, |command| self.control.submit(command));
             asks.forget(MAX_SLOTS);
         }
@@ -279,7 +302,7 @@ impl Engine {
             Answer::Attached => self.targets.watch(slot),
             // The engine has no device there.
             Answer::NotAttached(_) | Answer::Detached(_) => self.targets.remove(slot),
-            Answer::Held | Answer::Reweighed => {}
+            Answer::Held | Answer::Reweighed | Answer::Looked => {}
         }
         Some(answer)
     }
@@ -334,6 +357,9 @@ impl Engine {
             busy_permille_minute: utilisation.minute(),
             long_turns: c.long_turns.get(),
             longest_idle_turn: c.longest_idle_turn.get(),
+            speed_permille: self.speed.permille(),
+            throttled_seconds: self.speed.throttled(),
+            throttled_by: self.speed.throttled_by()?,
             watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
         })

@@ -416,7 +416,7 @@ impl Guest {
                 Some(Answer::Attached) => states.attached(index),
                 Some(Answer::NotAttached(why)) => states.not_attached(index, device.refusal(why)),
                 Some(Answer::Held) => states.held(index),
-                Some(Answer::Reweighed) => {}
+                Some(Answer::Reweighed | Answer::Looked) => {}
                 Some(Answer::Detached(had)) => {
                     if !had {
                         log::error!("guest {}: its engine did not have its {}", config.name, device.name());

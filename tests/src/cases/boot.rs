@@ -30,6 +30,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 let count = if wanted.any(&["completion-auto"]) { 2 } else { 1 };
                 let mut setup = server("report", &guests[..count]);
                 setup.idle_usb = wanted.any(&["bus-mastering"]);
+                setup.options = "emulator selftest=refused-msr";
                 let mut session = context.boot(&setup)?;
                 session.result("a", "up", seconds(120))?;
                 Ok(Reported { session, setup })
@@ -186,6 +187,15 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     let console = session.console()?;
     let shown = entries.iter().filter(|(_, text)| console.contains(text.as_str())).count();
     context.figures.exactly("sentences that are on COM1 too", shown, entries.len())?;
+    let said = |text: &str| entries.iter().filter(|(_, entry)| entry.starts_with(text)).count();
+    context.figures.exactly("sentences on the speed of the engine's core", said("speed: the engine's core "), 1)?;
+    let microcode = entries
+        .iter()
+        .filter(|(_, text)| text.contains("microcode is not looked at") || text.contains("sidecore loads none"));
+    context.figures.exactly("sentences on the cores' microcode", microcode.count(), 1)?;
+    let refused = ["reading MSR 0x80e is refused", "writing MSR 0x1b is refused"];
+    let refused = refused.iter().filter(|text| console.contains(&format!("selftest=refused-msr: {text}"))).count();
+    context.figures.exactly("MSRs that were refused, without a panic", refused, 2)?;
     let on_heap =
         entries.iter().filter(|(kind, text)| *kind == ReportKind::Decision && text.starts_with("its heap has "));
     context.figures.exactly("sentences on the heap", on_heap.count(), 1)?;

@@ -64,6 +64,8 @@ pub enum Value {
     Count(u64),
     /// A time.
     Seconds(f64),
+    /// One quantity by another of its kind. It goes up and down.
+    Ratio(f64),
 }
 
 /// Series of one name.
@@ -119,9 +121,11 @@ impl Collector for Families {
                 let series = metric.encode_family(labels)?;
                 match (kind, *value) {
                     (MetricType::Counter, Value::Count(count)) => ConstCounter::new(count).encode(series)?,
-                    (MetricType::Counter, Value::Seconds(time)) => ConstCounter::new(time).encode(series)?,
+                    (MetricType::Counter, Value::Seconds(time) | Value::Ratio(time)) => {
+                        ConstCounter::new(time).encode(series)?
+                    }
                     (_, Value::Count(count)) => ConstGauge::new(count).encode(series)?,
-                    (_, Value::Seconds(time)) => ConstGauge::new(time).encode(series)?,
+                    (_, Value::Seconds(time) | Value::Ratio(time)) => ConstGauge::new(time).encode(series)?,
                 }
             }
         }

@@ -210,6 +210,13 @@ fn one_engine(engine: &control::Engine, hz: u64, families: &mut Families) {
     families.add("sidecore_engine_long_turns_total", help, &[("engine", &id)], number(engine.long_turns));
     let help = "The longest turn without a request, if it was long: something else had the engine's core.";
     families.add("sidecore_engine_longest_gap_seconds", help, &[("engine", &id)], time(engine.longest_idle_turn, hz));
+    if let Some(permille) = engine.speed_permille {
+        let help = "Average speed of the engine's core in the last second, as a ratio of the TSC's rate.";
+        families.add("sidecore_engine_speed_ratio", help, &[("engine", &id)], Value::Ratio(permille as f64 / 1000.0));
+    }
+    let help = "Seconds in which the engine's core, or its processor, was slowed down by heat or by a limit.";
+    let slow = Value::Seconds(engine.throttled_seconds as f64);
+    families.add("sidecore_engine_throttled_seconds_total", help, &[("engine", &id)], slow);
     for uplink in &engine.uplinks {
         for Count { kind, count } in uplink.counts.iter().take(UPLINK_KINDS) {
             let (metric, help, kind) = match kind.strip_suffix("_bytes") {

@@ -123,6 +123,7 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
     said.readable("how much memory there is", linux.memory(), |bytes| vec![machine::memory(bytes)]);
     said.report(processor::clock(&cpuid));
     said.with_msrs("machine checks", linux, |msr| processor::machine_checks(Setup::find(&cpuid, msr).as_ref()));
+    said.report(findings::speed::means(&speed::Processor::new(&cpuid)));
     let mcfg = linux.acpi("MCFG").map(|table| table.map_or_else(Vec::new, |table| boot::acpi::ecam(&table)));
     said.readable("how PCI's configuration space is reached", mcfg, |windows| machine::configuration_space(&windows));
     let functions = linux.functions();

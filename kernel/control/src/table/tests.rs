@@ -71,6 +71,9 @@ fn counters() -> Counters {
             busy_permille_minute: Some(75),
             long_turns: 42_195,
             longest_idle_turn: 75_000_000,
+            speed_permille: Some(1523),
+            throttled_seconds: 3,
+            throttled_by: "heat, the power limit".into(),
             watched: None,
             uplinks: vec![
                 Uplink {
@@ -120,6 +123,8 @@ alpha     512 MiB        6 KiB       1
 core    busy  1 s   60 s  busy turns  idle turns  cycles/busy  long turns
    1  30.0 %    -  7.5 %           2           8          150       42195
 engine 0 once did nothing for 30000 us: something else had its core
+engine 0 ran at 152.3 % of the TSC's rate in the last second
+engine 0 was slowed down in 3 of the seconds so far, by heat, the power limit
 ";
     assert!(engine.starts_with(expected), "{engine}");
     assert!(engine.contains("02:00:00:00:00:01            200  80.0 %"), "{engine}");
@@ -257,6 +262,9 @@ fn largest() -> Counters {
         busy_permille_minute: Some(most),
         long_turns: most,
         longest_idle_turn: most,
+        speed_permille: Some(most),
+        throttled_seconds: most,
+        throttled_by: "a word and another ".repeat(10),
         watched: Some(crate::Watched {
             visits: vec![most; 9],
             empty_visits: most,

@@ -2,6 +2,7 @@
 //! stands for any.
 
 mod clock;
+mod errand;
 mod idle;
 mod observe;
 #[expect(clippy::duplicate_mod, reason = "the same tests on rings of the other form")]

@@ -35,6 +35,8 @@ fn reading() -> Counters {
     };
     let engine = control::Engine {
         busy_cycles: 5_000_000,
+        speed_permille: Some(1523),
+        throttled_seconds: 3,
         uplinks: ["a", "b", "c", "d"].map(uplink).into(),
         ..control::Engine::default()
     };
@@ -61,6 +63,8 @@ fn values_have_base_units_and_stable_names() {
         "sidecore_guest_exits_total{guest=\"a\",reason=\"other\"} 150",
         "sidecore_guest_network_packets_total{guest=\"x\\\"\\\\\\n\",direction=\"rx\"} 80",
         "sidecore_engine_seconds_total{engine=\"0\",mode=\"busy\"} 0.0025",
+        "sidecore_engine_speed_ratio{engine=\"0\"} 1.523",
+        "sidecore_engine_throttled_seconds_total{engine=\"0\"} 3.0",
     ] {
         assert!(lines(&text, "").contains(&line.to_owned()), "{line}\n{text}");
     }

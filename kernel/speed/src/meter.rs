@@ -1,0 +1,148 @@
+//! How fast a core was since the last look, and what slowed it down.
+
+use bitflags::bitflags;
+use core::fmt;
+
+use crate::msrs::Msrs;
+use crate::processor::{Features, Processor};
+
+/// IA32_MPERF: counts at the rate of the TSC while the core is not halted.
+pub(crate) const MPERF: u32 = 0xe7;
+/// IA32_APERF: counts at the core's own rate meanwhile.
+pub(crate) const APERF: u32 = 0xe8;
+/// IA32_THERM_STATUS, of the core.
+pub(crate) const THERM_STATUS: u32 = 0x19c;
+/// IA32_PACKAGE_THERM_STATUS.
+pub(crate) const PACKAGE_THERM_STATUS: u32 = 0x1b1;
+
+/// Logs of either register that are always there: temperature, PROCHOT#, critical temperature.
+const LOGS: u64 = 1 << 1 | 1 << 3 | 1 << 5;
+/// Log of the power limit.
+const POWER_LOG: u64 = 1 << 11;
+/// Logs of the current limit and of another domain's limit, of the core's register with HWP.
+const HWP_LOGS: u64 = 1 << 13 | 1 << 15;
+
+bitflags! {
+    /// What slowed a core down.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Causes: u32 {
+        /// It was too hot.
+        const HEAT = 1 << 0;
+        /// Something else on the board has asked for it (PROCHOT#).
+        const PROCHOT = 1 << 1;
+        /// It was so hot that it may switch itself off.
+        const CRITICAL = 1 << 2;
+        /// The power limit.
+        const POWER = 1 << 3;
+        /// The current limit.
+        const CURRENT = 1 << 4;
+        /// A limit of another domain, such as graphics.
+        const OTHER = 1 << 5;
+    }
+}
+
+impl Causes {
+    /// With their names.
+    const NAMED: [(Self, &'static str); 6] = [
+        (Self::HEAT, "heat"),
+        (Self::PROCHOT, "PROCHOT#"),
+        (Self::CRITICAL, "critical heat"),
+        (Self::POWER, "the power limit"),
+        (Self::CURRENT, "the current limit"),
+        (Self::OTHER, "a limit of another domain"),
+    ];
+
+    fn of(logs: u64) -> Self {
+        let mut causes = Self::empty();
+        for (bit, cause) in [
+            (1, Self::HEAT),
+            (3, Self::PROCHOT),
+            (5, Self::CRITICAL),
+            (11, Self::POWER),
+            (13, Self::CURRENT),
+            (15, Self::OTHER),
+        ] {
+            causes.set(cause, logs >> bit & 1 != 0);
+        }
+        causes
+    }
+}
+
+impl fmt::Display for Causes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMED.iter().filter(|(cause, _)| self.contains(*cause));
+        for (n, (_, name)) in names.enumerate() {
+            write!(f, "{}{name}", if n == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Average speed of the core while it ran, since the look before, in thousandths of the TSC's rate. `None`: it cannot tell, or this was
+    /// the first look.
+    pub permille: Option<u32>,
+    /// What has slowed it or its package down since.
+    pub causes: Causes,
+}
+
+/// Looks at a core, always the same one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meter {
+    /// APERF and MPERF at the last look.
+    last: Option<(u64, u64)>,
+}
+
+impl Meter {
+    /// A meter that has not looked yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { last: None }
+    }
+
+    /// Whether there is something to look at.
+    #[must_use]
+    pub const fn has_something(processor: &Processor) -> bool {
+        let features = processor.features;
+        !features.contains(Features::VIRTUAL)
+            && features.intersects(Features::APERF.union(Features::THERMAL).union(Features::PACKAGE_THERMAL))
+    }
+
+    /// Looks, on the core itself: up to four reads, and a write for each register that tells of throttling. The first look forgets what
+    /// was before it.
+    pub fn look(&mut self, processor: &Processor, msrs: &mut impl Msrs) -> Look {
+        let first = self.last.is_none();
+        let mut look = Look::default();
+        let now = if processor.has(Features::APERF) {
+            // MPERF and APERF run on between the two reads. A second is long against that.
+            msrs.read(MPERF).and_then(|mperf| Ok((msrs.read(APERF)?, mperf))).ok()
+        } else {
+            None
+        };
+        if let (Some((aperf, mperf)), Some((old_aperf, old_mperf))) = (now, self.last) {
+            let ran = u128::from(mperf.wrapping_sub(old_mperf));
+            let thousandths = u128::from(aperf.wrapping_sub(old_aperf)).saturating_mul(1000);
+            look.permille = thousandths.checked_div(ran).and_then(|permille| u32::try_from(permille).ok());
+        }
+        self.last = Some(now.unwrap_or_default());
+        let power = if processor.has(Features::POWER_LIMIT) { POWER_LOG } else { 0 };
+        let hwp = if processor.has(Features::HWP) { HWP_LOGS } else { 0 };
+        for (feature, msr, logs) in [
+            (Features::THERMAL, THERM_STATUS, LOGS | power | hwp),
+            (Features::PACKAGE_THERMAL, PACKAGE_THERM_STATUS, LOGS | power),
+        ] {
+            if processor.has(feature)
+                && let Ok(status) = msrs.read(msr)
+                && status & logs != 0
+            {
+                // Writing 0 clears a log, and 1 leaves it. All other bits are read-only, or reserved and 0.
+                if msrs.write(msr, logs & !status).is_ok() {
+                    look.causes |= Causes::of(status & logs);
+                }
+            }
+        }
+        if first { Look::default() } else { look }
+    }
+}

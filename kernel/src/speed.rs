@@ -1,0 +1,102 @@
+//! The speed of an engine's core: raises it to full speed once, and looks once a second how fast it was.
+//!
+//! ```text
+//!  engine's core    before its first turn: raise ─▶ outcome ─▶ the report
+//!                   a command of the control core, once a second: look ─▶ average speed, throttling ─▶ counters
+//! ```
+//!
+//! The crate `speed` decides what is read and written. Guests' cores and the control core are left as the firmware has them.
+
+use crate::arch::{cpuid, msr::Physical, time};
+use control::{NoMemory, copy};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use engine::control::Errand;
+use speed::{Causes, Look, Meter, Outcome, Processor};
+use spin::{Mutex, Once};
+
+/// Microseconds between two looks.
+const PERIOD: u64 = 1_000_000;
+/// Value of [`CoreSpeed::permille`]: not known.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The speed of one engine's core.
+#[derive(Debug)]
+pub struct CoreSpeed {
+    processor: Processor,
+    /// What came of raising it.
+    outcome: Once<Outcome>,
+    /// Only the engine's core locks it, so nobody ever waits.
+    meter: Mutex<Meter>,
+    /// What the last look has found.
+    permille: AtomicU32,
+    /// Looks that found that the core was slowed down.
+    throttled: AtomicU64,
+    /// What has slowed it down in any of them.
+    causes: AtomicU32,
+    /// TSC of the next look. Only the control core uses it.
+    next: AtomicU64,
+}
+
+impl CoreSpeed {
+    /// All cores are taken to be alike.
+    pub fn new() -> Self {
+        Self {
+            processor: Processor::new(cpuid::words),
+            outcome: Once::new(),
+            meter: Mutex::new(Meter::new()),
+            permille: AtomicU32::new(UNKNOWN),
+            throttled: AtomicU64::new(0),
+            causes: AtomicU32::new(0),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Raises the core that runs this, which is the engine's. Only the first call has an effect.
+    pub fn raise(&self) {
+        self.outcome.call_once(|| speed::raise(&self.processor, &mut Physical));
+    }
+
+    /// Returns what came of it, or `None` if the engine's core has not done it yet.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Whether it is time for a look, and there is something to look at.
+    pub fn is_due(&self) -> bool {
+        let now = time::tsc();
+        let due = Meter::has_something(&self.processor) && now >= self.next.load(Relaxed);
+        if due {
+            self.next.store(now.saturating_add(time::micros(PERIOD)), Relaxed);
+        }
+        due
+    }
+
+    /// Average speed in the last second, in thousandths of the TSC's rate.
+    pub fn permille(&self) -> Option<u64> {
+        Some(self.permille.load(Relaxed)).filter(|&permille| permille != UNKNOWN).map(u64::from)
+    }
+
+    /// Looks that found that the core or its package was slowed down.
+    pub fn throttled(&self) -> u64 {
+        self.throttled.load(Relaxed)
+    }
+
+    /// What has slowed it down, as text.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn throttled_by(&self) -> Result<alloc::string::String, NoMemory> {
+        let causes = Causes::from_bits_truncate(self.causes.load(Relaxed));
+        copy(&control::sentence(format_args!("{causes}")))
+    }
+}
+
+impl Errand for CoreSpeed {
+    fn run(&self) {
+        let Some(mut meter) = self.meter.try_lock() else { return };
+        let Look { permille, causes } = meter.look(&self.processor, &mut Physical);
+        self.permille.store(permille.unwrap_or(UNKNOWN), Relaxed);
+        self.causes.fetch_or(causes.bits(), Relaxed);
+        self.throttled.fetch_add(u64::from(!causes.is_empty()), Relaxed);
+    }
+}
