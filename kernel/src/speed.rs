@@ -9,7 +9,7 @@
 
 use crate::arch::{cpuid, msr::Physical, time};
 use control::{NoMemory, copy};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use engine::control::Errand;
 use speed::{Causes, Look, Meter, Outcome, Processor};
 use spin::{Mutex, Once};
@@ -33,6 +33,10 @@ pub struct CoreSpeed {
     throttled: AtomicU64,
     /// What has slowed it down in any of them.
     causes: AtomicU32,
+    /// System management interrupts since the first look.
+    smis: AtomicU64,
+    /// Whether they are counted.
+    counts_smis: AtomicBool,
     /// TSC of the next look. Only the control core uses it.
     next: AtomicU64,
 }
@@ -47,6 +51,8 @@ impl CoreSpeed {
             permille: AtomicU32::new(UNKNOWN),
             throttled: AtomicU64::new(0),
             causes: AtomicU32::new(0),
+            smis: AtomicU64::new(0),
+            counts_smis: AtomicBool::new(false),
             next: AtomicU64::new(0),
         }
     }
@@ -81,6 +87,11 @@ impl CoreSpeed {
         self.throttled.load(Relaxed)
     }
 
+    /// System management interrupts of the core since the first look. `None`: the processor does not count them.
+    pub fn smis(&self) -> Option<u64> {
+        self.counts_smis.load(Relaxed).then(|| self.smis.load(Relaxed))
+    }
+
     /// What has slowed it down, as text.
     ///
     /// # Errors
@@ -94,8 +105,12 @@ impl CoreSpeed {
 impl Errand for CoreSpeed {
     fn run(&self) {
         let Some(mut meter) = self.meter.try_lock() else { return };
-        let Look { permille, causes } = meter.look(&self.processor, &mut Physical);
+        let Look { permille, causes, smis } = meter.look(&self.processor, &mut Physical);
         self.permille.store(permille.unwrap_or(UNKNOWN), Relaxed);
+        if let Some(smis) = smis {
+            self.smis.fetch_add(smis.into(), Relaxed);
+            self.counts_smis.store(true, Relaxed);
+        }
         self.causes.fetch_or(causes.bits(), Relaxed);
         self.throttled.fetch_add(u64::from(!causes.is_empty()), Relaxed);
     }

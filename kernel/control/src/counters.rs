@@ -388,6 +388,9 @@ pub struct Engine {
     /// What has slowed it down in any of them, in words. Empty: nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub throttled_by: String,
+    /// System management interrupts of its core since it runs. Absent if the processor does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smis: Option<u64>,
     /// What was counted while it was watched (`watch on`). Absent if it was never watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<Watched>,

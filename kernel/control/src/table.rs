@@ -296,7 +296,7 @@ fn gaps(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-/// Writes how fast the engines' cores were, and what has slowed them down.
+/// Writes how fast the engines' cores were, and what has slowed them down or stopped them.
 fn speeds(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     for engine in &counters.engines {
         let id = engine.id;
@@ -313,6 +313,9 @@ fn speeds(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
                 out,
                 format_args!("engine {id} was slowed down in {seconds} of the seconds so far, by {by}"),
             )?;
+        }
+        if let Some(smis @ 1..) = engine.smis {
+            sentence_line(out, format_args!("the firmware has stopped engine {id}'s core {smis} times (SMIs)"))?;
         }
     }
     Ok(())

@@ -3,8 +3,8 @@
 use bitflags::bitflags;
 use core::fmt;
 
-use crate::msrs::Msrs;
-use crate::processor::{Features, Processor};
+use crate::msrs::{Msrs, Refused};
+use crate::processor::{Features, Processor, Vendor};
 
 /// IA32_MPERF: counts at the rate of the TSC while the core is not halted.
 pub(crate) const MPERF: u32 = 0xe7;
@@ -14,6 +14,9 @@ pub(crate) const APERF: u32 = 0xe8;
 pub(crate) const THERM_STATUS: u32 = 0x19c;
 /// IA32_PACKAGE_THERM_STATUS.
 pub(crate) const PACKAGE_THERM_STATUS: u32 = 0x1b1;
+
+/// MSR_SMI_COUNT: system management interrupts since the reset, in bits 31 to 0 (SDM vol. 4; all of family 6 since Nehalem).
+pub(crate) const SMI_COUNT: u32 = 0x34;
 
 /// Logs of either register that are always there: temperature, PROCHOT#, critical temperature.
 const LOGS: u64 = 1 << 1 | 1 << 3 | 1 << 5;
@@ -86,6 +89,8 @@ pub struct Look {
     pub permille: Option<u32>,
     /// What has slowed it or its package down since.
     pub causes: Causes,
+    /// System management interrupts since. `None`: nobody counts them.
+    pub smis: Option<u32>,
 }
 
 /// Looks at a core, always the same one.
@@ -93,13 +98,15 @@ pub struct Look {
 pub struct Meter {
     /// APERF and MPERF at the last look.
     last: Option<(u64, u64)>,
+    /// The count of system management interrupts at the last look. A register that was refused is not read again.
+    smis: Option<Result<u32, Refused>>,
 }
 
 impl Meter {
     /// A meter that has not looked yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { last: None }
+        Self { last: None, smis: None }
     }
 
     /// Whether there is something to look at.
@@ -110,7 +117,7 @@ impl Meter {
             && features.intersects(Features::APERF.union(Features::THERMAL).union(Features::PACKAGE_THERMAL))
     }
 
-    /// Looks, on the core itself: up to four reads, and a write for each register that tells of throttling. The first look forgets what
+    /// Looks, on the core itself: up to five reads, and a write for each register that tells of throttling. The first look forgets what
     /// was before it.
     pub fn look(&mut self, processor: &Processor, msrs: &mut impl Msrs) -> Look {
         let first = self.last.is_none();
@@ -143,6 +150,16 @@ impl Meter {
                 }
             }
         }
+        look.smis = self.smis(processor, msrs);
         if first { Look::default() } else { look }
+    }
+
+    fn smis(&mut self, processor: &Processor, msrs: &mut impl Msrs) -> Option<u32> {
+        if processor.vendor != Vendor::Intel || processor.family != 6 || matches!(self.smis, Some(Err(_))) {
+            return None;
+        }
+        let now = msrs.read(SMI_COUNT).map(|count| count as u32);
+        let before = self.smis.replace(now)?;
+        Some(now.ok()?.wrapping_sub(before.ok()?))
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::meter::{APERF, MPERF, PACKAGE_THERM_STATUS, THERM_STATUS};
+use crate::meter::{APERF, MPERF, PACKAGE_THERM_STATUS, SMI_COUNT, THERM_STATUS};
 use crate::microcode::REVISION;
 use crate::raise::{
     CPPC_CAPABILITIES, CPPC_ENABLE, CPPC_REQUEST, ENERGY_PERF_BIAS, HWCR, HWP_CAPABILITIES, HWP_REQUEST, MISC_ENABLE,
@@ -575,6 +575,29 @@ fn throttling_is_told_once_and_its_logs_are_cleared() {
     let looks = [(); 2].map(|()| meter.look(&old.processor(), &mut registers).causes);
     assert_eq!(registers.written[0], (THERM_STATUS, 0));
     assert_eq!(looks, [Causes::empty(); 2]);
+}
+
+#[test]
+fn system_management_interrupts_are_counted_from_one_look_to_the_next() {
+    let server = cpu("Granite Rapids");
+    let mut registers = server.registers();
+    let mut meter = Meter::new();
+    let mut look = |count| {
+        registers.values.insert(SMI_COUNT, count);
+        meter.look(&server.processor(), &mut registers).smis
+    };
+    let looks = [0xffff_fffe, 0xffff_fffe, 0x1_0000_0001, 4].map(&mut look);
+    assert_eq!(looks, [None, Some(0), Some(3), Some(3)]);
+    // A processor without the register is asked once.
+    registers.values.remove(&SMI_COUNT);
+    let mut meter = Meter::new();
+    assert_eq!(meter.look(&server.processor(), &mut registers).smis, None);
+    registers.values.insert(SMI_COUNT, 1);
+    assert_eq!([(); 2].map(|()| meter.look(&server.processor(), &mut registers).smis), [None; 2]);
+    // AMD has another register of that number.
+    let epyc = cpu("EPYC 7713");
+    let mut meter = Meter::new();
+    assert_eq!([(); 2].map(|()| meter.look(&epyc.processor(), &mut registers).smis), [None; 2]);
 }
 
 #[test]

@@ -360,6 +360,7 @@ impl Engine {
             speed_permille: self.speed.permille(),
             throttled_seconds: self.speed.throttled(),
             throttled_by: self.speed.throttled_by()?,
+            smis: self.speed.smis(),
             watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
         })

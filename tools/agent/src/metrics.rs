@@ -20,7 +20,7 @@ pub const MAX_GUEST_SERIES: usize = 40;
 /// Most series of an engine.
 pub const MAX_ENGINE_SERIES: usize = 200;
 /// Most kinds of counts of an uplink, of up to four of an engine.
-const UPLINK_KINDS: usize = 48;
+const UPLINK_KINDS: usize = 47;
 
 /// Exit reasons that have a series of their own. All others are in `other`.
 const REASONS: [&str; 14] = [
@@ -217,6 +217,10 @@ fn one_engine(engine: &control::Engine, hz: u64, families: &mut Families) {
     let help = "Seconds in which the engine's core, or its processor, was slowed down by heat or by a limit.";
     let slow = Value::Seconds(engine.throttled_seconds as f64);
     families.add("sidecore_engine_throttled_seconds_total", help, &[("engine", &id)], slow);
+    if let Some(smis) = engine.smis {
+        let help = "System management interrupts of the engine's core: the firmware has stopped it.";
+        families.add("sidecore_engine_smis_total", help, &[("engine", &id)], number(smis));
+    }
     for uplink in &engine.uplinks {
         for Count { kind, count } in uplink.counts.iter().take(UPLINK_KINDS) {
             let (metric, help, kind) = match kind.strip_suffix("_bytes") {

@@ -74,6 +74,7 @@ fn counters() -> Counters {
             speed_permille: Some(1523),
             throttled_seconds: 3,
             throttled_by: "heat, the power limit".into(),
+            smis: Some(17),
             watched: None,
             uplinks: vec![
                 Uplink {
@@ -265,6 +266,7 @@ fn largest() -> Counters {
         speed_permille: Some(most),
         throttled_seconds: most,
         throttled_by: "a word and another ".repeat(10),
+        smis: Some(most),
         watched: Some(crate::Watched {
             visits: vec![most; 9],
             empty_visits: most,

@@ -37,6 +37,7 @@ fn reading() -> Counters {
         busy_cycles: 5_000_000,
         speed_permille: Some(1523),
         throttled_seconds: 3,
+        smis: Some(17),
         uplinks: ["a", "b", "c", "d"].map(uplink).into(),
         ..control::Engine::default()
     };
@@ -65,6 +66,7 @@ fn values_have_base_units_and_stable_names() {
         "sidecore_engine_seconds_total{engine=\"0\",mode=\"busy\"} 0.0025",
         "sidecore_engine_speed_ratio{engine=\"0\"} 1.523",
         "sidecore_engine_throttled_seconds_total{engine=\"0\"} 3.0",
+        "sidecore_engine_smis_total{engine=\"0\"} 17",
     ] {
         assert!(lines(&text, "").contains(&line.to_owned()), "{line}\n{text}");
     }
