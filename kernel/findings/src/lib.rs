@@ -7,6 +7,7 @@
 //!  memory, PCI, NICs ──▶ machine::{memory, pci, ...} ───────────────────────┤
 //!  cores ──▶ cores::{started, absent, clocks, ...} ─────────────────────────┤
 //!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
+//!  watchdogs ──▶ watchdogs::{tco, armed, ...} (the hypervisor only) ────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!
@@ -24,6 +25,7 @@ pub mod machine;
 pub mod processor;
 pub mod remapping;
 mod virtualization;
+pub mod watchdogs;
 
 pub use cores::ranges;
 pub use virtualization::Virtualization;
