@@ -1,5 +1,5 @@
 //! Reads the machine's ACPI tables (ACPI 6.5 ch. 5.2): cores, PCI configuration space, timer, reset register, power,
-//! the firmware's console, DMA remapping units.
+//! the firmware's console, DMA remapping units, the interface to a management controller.
 //!
 //! The firmware wrote the tables. They are trusted, but firmware has mistakes. So nothing is read outside what a table
 //! says it has, and every loop ends, whatever the lengths are.
@@ -13,6 +13,7 @@ mod fadt;
 mod mcfg;
 mod remapping;
 mod spcr;
+mod spmi;
 pub(crate) mod structures;
 mod words;
 
@@ -20,6 +21,7 @@ pub use fadt::{Fadt, Register};
 pub use mcfg::{EcamWindow, ecam};
 pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};
+pub use spmi::spmi;
 use structures::entries;
 use words::{byte, double, quad};
 

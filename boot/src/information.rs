@@ -9,6 +9,7 @@ const MODULE: u32 = 3;
 const MEMORY_MAP: u32 = 6;
 const FRAMEBUFFER: u32 = 8;
 const ELF_SECTIONS: u32 = 9;
+const EFI_SYSTEM_TABLE: u32 = 12;
 const OLD_RSDP: u32 = 14;
 const NEW_RSDP: u32 = 15;
 
@@ -171,6 +172,12 @@ impl<'a> Information<'a> {
     #[must_use]
     pub fn rsdp(self) -> Option<&'a [u8]> {
         self.tags(NEW_RSDP).next().or_else(|| self.tags(OLD_RSDP).next())
+    }
+
+    /// Returns the physical address of EFI's system table, of 64 bits, if the machine has booted by UEFI.
+    #[must_use]
+    pub fn efi_system_table(self) -> Option<u64> {
+        self.tags(EFI_SYSTEM_TABLE).find_map(|tag| quad(tag, 0)).filter(|at| *at != 0)
     }
 
     /// Returns the screen.

@@ -15,6 +15,8 @@ extern crate alloc;
 pub mod acpi;
 pub mod console;
 pub mod information;
+pub mod ipmi;
+pub mod smbios;
 pub mod srat;
 pub mod startup;
 pub mod step;

@@ -7,8 +7,10 @@
 
 pub mod cache;
 pub mod ioapic;
+pub mod ipmi;
 pub mod pci;
 pub mod power;
 pub mod remapping;
 pub mod serial;
+pub mod tco;
 pub mod usb;

@@ -8,6 +8,8 @@ use alloc::{string::String, vec::Vec};
 use boot::acpi::{self, EcamWindow, Fadt, Memory, Register, RemappingUnit, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
+use boot::ipmi::Interface;
+use boot::smbios;
 use core::{ptr, slice};
 use drivers::ioapic::Masked;
 use drivers::power::{SoftOff, sleep_type_s5};
@@ -88,6 +90,8 @@ pub struct Platform {
     pub nodes: Vec<(u32, u32)>,
     /// Windows of PCI's configuration space.
     pub ecam: Vec<EcamWindow>,
+    /// The interface to the management controller, and the table that names it.
+    pub ipmi: Option<(&'static str, Interface)>,
     /// DMA remapping units.
     pub remapping: Vec<RemappingUnit>,
     /// I/O port of the PM timer.
@@ -115,12 +119,14 @@ impl Platform {
 /// The boot tables are in use.
 pub unsafe fn platform(info: Information<'_>) -> Platform {
     let mut p = Platform::default();
+    // SAFETY: the caller's promise. The reader is gone when this function returns.
+    let memory = Physical(unsafe { mem::boot_reader() });
+    let by_smbios = smbios::find(&memory, info.efi_system_table()).and_then(smbios::ipmi);
+    p.ipmi = by_smbios.map(|interface| ("SMBIOS", interface));
     let Some(rsdp) = info.rsdp() else {
         p.trouble.push("GRUB found no ACPI tables (no RSDP)".into());
         return p;
     };
-    // SAFETY: the caller's promise. The reader is gone when this function returns.
-    let memory = Physical(unsafe { mem::boot_reader() });
     let tables = match Tables::new(rsdp, &memory) {
         Ok(tables) => tables,
         Err(e) => {
@@ -145,6 +151,9 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
         if p.store.is_none() {
             p.trouble.push("ACPI's ERST is cut off, so nothing is kept in the firmware's store".into());
         }
+    }
+    if p.ipmi.is_none() {
+        p.ipmi = tables.find(*b"SPMI").and_then(acpi::spmi).map(|interface| ("ACPI's SPMI", interface));
     }
     if let Some(dmar) = tables.find(*b"DMAR") {
         p.remapping = acpi::dmar(dmar);

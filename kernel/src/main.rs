@@ -43,6 +43,7 @@ mod halt;
 mod heap;
 mod interrupts;
 mod machine_check;
+mod machine_watchdog;
 mod management;
 mod maps;
 mod mem;

@@ -11,7 +11,7 @@ use crate::{
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
-    management, modules, options, pci, power, report,
+    machine_watchdog, management, modules, options, pci, power, report,
     trace::reader::Reader,
 };
 use alloc::{string::String, vec::Vec};
@@ -119,6 +119,7 @@ impl Operator {
     }
 
     fn tick(&mut self) {
+        machine_watchdog::feed();
         console::tick();
         self.refresh_top();
         let mut commands = 0_usize;
@@ -548,6 +549,7 @@ impl Operator {
         if let Some(core) = cores::get(0) {
             core.rests();
         }
+        machine_watchdog::end();
         console::wait_again();
         console::drain();
         self.guests.finish_output();

@@ -18,8 +18,11 @@
 //!   the first guest's first vCPU.
 //! - `selftest=silent-core`: the last core gets no start-up IPI, so it does not start.
 //! - `selftest=refused-msr`: access MSRs that the processor refuses, after the report. The log says so, and nothing fails.
+//! - `selftest=running-watchdogs`: the machine's own watchdogs are left as they are.
 //! - `watchdog=SECONDS`: time without progress until the watchdog says so, 1 to 3600, or 0 for no watchdog. Without it: 5, and
 //!   60 in a virtual machine.
+//! - `machine-watchdog=SECONDS`: time of a hang of the control core until the machine's own watchdog resets it, 20 to
+//!   600. Without it that watchdog is stopped.
 //! - `quirks=NAMES`: the workarounds for processors that do not follow their manuals: `none`, `all`, or names with commas
 //!   between them (`machine::quirk`). Without it: all on Bochs, none elsewhere.
 //! - `count`: count the engine's instructions (`count.rs`). Only for an image that was built for it.
@@ -49,11 +52,12 @@ enum SelfTest {
     StuckGuest,
     SilentCore,
     RefusedMsr,
+    RunningWatchdogs,
 }
 
 impl SelfTest {
     /// The values of `selftest=`.
-    const WORDS: [(&'static str, Self); 11] = [
+    const WORDS: [(&'static str, Self); 12] = [
         ("panic", Self::Panic),
         ("stack-overflow", Self::StackOverflow),
         ("null", Self::Null),
@@ -65,6 +69,7 @@ impl SelfTest {
         ("stuck-guest", Self::StuckGuest),
         ("silent-core", Self::SilentCore),
         ("refused-msr", Self::RefusedMsr),
+        ("running-watchdogs", Self::RunningWatchdogs),
     ];
 
     fn parse(value: &str) -> Option<Self> {
@@ -80,6 +85,9 @@ static NVME_TIMEOUT: Mutex<Option<u64>> = Mutex::new(None);
 
 /// Seconds without progress until the watchdog says so. `None`: as the machine suggests.
 static WATCHDOG: Mutex<Option<u64>> = Mutex::new(None);
+
+/// Seconds of a hang until the machine's own watchdog resets it. `None`: it is stopped.
+static MACHINE_WATCHDOG: Mutex<Option<u64>> = Mutex::new(None);
 
 /// Seconds from a failure to a reset. `None`: as the boot modules suggest.
 static PANIC_SECONDS: Mutex<Option<u64>> = Mutex::new(None);
@@ -99,6 +107,11 @@ pub fn last_core_is_silent() -> bool {
     is_wanted(SelfTest::SilentCore)
 }
 
+/// Whether the machine's own watchdogs are left as they are.
+pub fn watchdogs_are_left() -> bool {
+    is_wanted(SelfTest::RunningWatchdogs)
+}
+
 /// Whether the command line has the word `count`.
 #[cfg(feature = "count")]
 pub static COUNT: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
@@ -113,6 +126,7 @@ pub fn read(command_line: &str) {
             ("console" | "json", Some(value)) => check_port(word, value),
             ("panic", Some(value)) => set_seconds(&PANIC_SECONDS, word, value, 0..=86_400),
             ("watchdog", Some(value)) => set_seconds(&WATCHDOG, word, value, 0..=3600),
+            ("machine-watchdog", Some(value)) => set_seconds(&MACHINE_WATCHDOG, word, value, 20..=600),
             ("nvme-timeout", Some(value)) => set_seconds(&NVME_TIMEOUT, word, value, 1..=3600),
             ("boot", Some(value)) => read_boot(value),
             ("quirks", Some(value)) => read_quirks(value),
@@ -120,7 +134,7 @@ pub fn read(command_line: &str) {
             ("count", None) => COUNT.store(true, core::sync::atomic::Ordering::Relaxed),
             _ => report::warning(format!(
                 "`{word}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 console=PORT, json=PORT, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
+                 console=PORT, json=PORT, machine-watchdog=SECONDS, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
                  watchdog=SECONDS, selftest={}",
                 SelfTest::WORDS.map(|(word, _)| word).join("|")
             )),
@@ -146,6 +160,11 @@ pub fn quirks() -> Option<Quirks> {
 /// Returns the seconds without progress until the watchdog says so, if the command line gives them. 0: no watchdog.
 pub fn watchdog() -> Option<u64> {
     *WATCHDOG.lock()
+}
+
+/// Returns the seconds of a hang until the machine's own watchdog is to reset it, if the command line gives them.
+pub fn machine_watchdog() -> Option<u16> {
+    MACHINE_WATCHDOG.lock().and_then(|seconds| seconds.try_into().ok())
 }
 
 /// Returns the seconds from a failure to a reset, if the command line gives them. 0: no reset.

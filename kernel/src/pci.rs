@@ -94,6 +94,23 @@ fn space(&EcamWindow { base, first, last, .. }: &EcamWindow) -> ConfigSpace {
     ConfigSpace::Ecam { base, first, last }
 }
 
+/// Returns the functions of the device 00:1f that answer, bridges too. Intel's chipsets have their LPC bridge and their
+/// SMBus controller there. Call it after [`scan`].
+pub fn chipset_functions(windows: &[EcamWindow]) -> Vec<Function> {
+    let window = windows.iter().find(|window| window.segment == 0 && window.first == 0);
+    let space = window.map_or(ConfigSpace::Ports, space);
+    let functions = (0..8).filter_map(|function| {
+        let at = Address { bus: 0, device: 0x1f, function };
+        let _guard = CONFIG.lock();
+        // SAFETY: the lock keeps others off configuration space, and the windows are mapped. These are registers of the
+        // standard header, whose reading has no side effect.
+        let (id, class) = unsafe { (space.read(at, 0), space.read(at, 8) >> 8) };
+        let (vendor, device) = (id as u16, (id >> 16) as u16);
+        (vendor != u16::MAX).then_some(Function { space, at, vendor, device, class })
+    });
+    functions.collect()
+}
+
 /// Returns the PCI functions of segment 0, or `None` before the scan.
 pub fn functions() -> Option<&'static [Function]> {
     FUNCTIONS.get().map(|[here, _]| here.as_slice())
@@ -108,6 +125,13 @@ impl Function {
     /// Its class code, 24 bits: class, subclass, programming interface.
     pub const fn class(&self) -> u32 {
         self.class
+    }
+
+    /// Reads a 32-bit register of its configuration space, whose reading has no side effect. `offset`: a multiple of 4.
+    pub fn read(&self, offset: u16) -> u32 {
+        let _guard = CONFIG.lock();
+        // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan.
+        unsafe { self.space.read(self.at, offset) }
     }
 
     /// Returns what a base address register decodes. The function's driver calls it.

@@ -9,7 +9,7 @@ use crate::{
     firmware,
     guests::{self, Guests},
     halt::halt,
-    heap, machine_check, management, maps, mem, modules,
+    heap, machine_check, machine_watchdog, management, maps, mem, modules,
     operator::Operator,
     options, pci, remapping, report, screen, settings,
     step::{self, Step},
@@ -146,6 +146,7 @@ extern "C" fn on_own_stack() -> ! {
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();
     remapping::switch_off_all();
+    machine_watchdog::begin();
     if !console::has_com2() {
         report::add_all([findings::machine::no_com2()]);
     }

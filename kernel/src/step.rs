@@ -2,13 +2,14 @@
 
 #![allow(unsafe_code, reason = "the port of the codes")]
 
-use crate::console;
+use crate::{console, machine_watchdog};
 pub use boot::step::Step;
 use x86_64::instructions::port::Port;
 
-/// Notes that a step begins.
+/// Notes that a step begins, and feeds the machine's watchdog.
 pub fn begin(step: Step) {
     code(step);
+    machine_watchdog::feed();
     console::print(format_args!("step {:02X}: {}\n", step.code(), step.text()));
 }
 

@@ -259,7 +259,8 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
     };
     let by_network = setup.medium.is_network();
     let load_config = if by_network { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
-    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(&options, lines), folder)?;
+    let content =
+        media::Content::new(&kernel, &modules, load_config, |lines| menu_after(&setup.grub, &options, lines), folder)?;
     let place = folder.join("medium");
     match setup.medium {
         Medium::Disc => return disc_of(&content, folder),
@@ -418,6 +419,15 @@ pub fn linux_disc(actions: &str, folder: &Path) -> Result<PathBuf> {
     ];
     let files = files.map(|(path, source)| Entry { path: path.to_owned(), source: source.clone() });
     disc_of(&media::Content::of(files.to_vec())?, folder)
+}
+
+/// The same as [`menu`], with these commands before sidecore is loaded.
+fn menu_after(commands: &[String], options: &str, lines: &str) -> Result<String> {
+    const LOAD: &str = "    multiboot2 /sidecore";
+    let menu = menu(options, lines)?;
+    ensure!(commands.is_empty() || menu.matches(LOAD).count() == 1, "GRUB's menu does not load sidecore once");
+    let commands: String = commands.iter().map(|command| format!("    {command}\n")).collect();
+    Ok(menu.replace(LOAD, &format!("{commands}{LOAD}")))
 }
 
 /// GRUB's menu with these words on the kernel's command line, and these lines for its modules.

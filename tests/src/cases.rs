@@ -19,6 +19,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod machine_checks;
+mod machine_watchdog;
 mod management;
 mod maps;
 mod media;
@@ -81,6 +82,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         management::list(),
         machine_checks::list(),
         watchdog::list(),
+        machine_watchdog::list(),
         trace::list(),
         trace_symbols::list(),
         maps::list(),

@@ -273,6 +273,14 @@ pub struct Setup {
     pub network: Option<Network>,
     /// An IOMMU that the firmware has left on. On QEMU, by BIOS from the CD.
     pub iommu: Option<Iommu>,
+    /// GRUB's commands before it loads sidecore: what firmware would have done. GRUB on the CD for BIOS has `inb`,
+    /// `outw`, `write_dword` and the like.
+    pub grub: Vec<String>,
+    /// Nothing keeps the TCO watchdog of the chipset from resetting the machine. QEMU writes among its messages when
+    /// its timer is at 0.
+    pub tco: bool,
+    /// The machine has a management controller (BMC), whose interface is a KCS at port 0xca2. On QEMU.
+    pub bmc: bool,
     /// Boot modules.
     pub modules: Vec<Module>,
     /// Words on sidecore's own command line. Without the word `emulator`, sidecore ends as on a real machine.
@@ -349,6 +357,9 @@ impl Setup {
             medium: Medium::Disc,
             network: None,
             iommu: None,
+            grub: Vec::new(),
+            tco: false,
+            bmc: false,
             modules: Vec::new(),
             options: "emulator",
             lacks: None,

@@ -8,6 +8,7 @@
 //!  cores ──▶ cores::{started, absent, clocks, ...} ─────────────────────────┤
 //!  frequency, microcode ──▶ speed::{means, raised, microcode} ──────────────┤
 //!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
+//!  watchdogs ──▶ watchdogs::{tco, armed, ...} (the hypervisor only) ────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!
@@ -27,6 +28,7 @@ pub mod remapping;
 pub mod speed;
 pub mod usb;
 mod virtualization;
+pub mod watchdogs;
 
 pub use cores::ranges;
 pub use virtualization::Virtualization;

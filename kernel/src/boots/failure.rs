@@ -1,7 +1,7 @@
 //! The end of a boot that fails.
 
 use super::kept::{keep, store_log};
-use crate::{arch::time, console, options, power};
+use crate::{arch::time, console, machine_watchdog, options, power};
 use boots::record::{Record, State};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +30,17 @@ pub fn fails() {
     if seconds != 0 && time::known_rates().is_some() {
         console::print(format_args!("the machine is reset in {seconds} s\n"));
         console::flush();
-        time::delay_micros(seconds.saturating_mul(1_000_000));
+        for _ in 0..seconds {
+            machine_watchdog::feed_now();
+            time::delay_micros(1_000_000);
+        }
         power::reset();
+    }
+    if options::panic() == Some(0) {
+        // The machine is to stand still.
+        machine_watchdog::end();
+    } else if machine_watchdog::feed_now() {
+        console::print(format_args!("the machine's watchdog resets it soon\n"));
+        console::flush();
     }
 }

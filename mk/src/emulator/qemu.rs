@@ -55,6 +55,12 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     if let Some(iommu) = setup.iommu {
         add_iommu(&mut command, iommu);
     }
+    if setup.bmc {
+        command.args(["-device", "ipmi-bmc-sim,id=bmc", "-device", "isa-ipmi-kcs,bmc=bmc,ioport=0xca2"]);
+    }
+    if setup.tco {
+        command.args(["-global", "ICH9-LPC.noreboot=off", "-trace", "tco_timer_expired"]);
+    }
     if setup.logs_instructions {
         command.args(["-dfilter", IMAGE, "-D"]).arg(run.folder.join("executed"));
     }

@@ -4,9 +4,11 @@
 
 use std::cell::Cell;
 
-use boot::acpi::{EcamWindow, Fadt, Memory, Register, Spcr, Tables, cores, dmar, ecam, io_apics, ivrs, spcr};
+use boot::acpi::{EcamWindow, Fadt, Memory, Register, Spcr, Tables, cores, dmar, ecam, io_apics, ivrs, spcr, spmi};
 use boot::console::{Source, Uart, choose};
 use boot::information::{Framebuffer, FramebufferContent, Information, Module};
+use boot::ipmi::Interface;
+use boot::smbios;
 use boot::srat::node_of;
 use drivers::power::sleep_type_s5;
 
@@ -272,8 +274,12 @@ fn read_tables(input: &mut Input<'_>) {
     for &EcamWindow { base, first, last, .. } in &windows {
         assert!(first <= last && base.checked_add((u64::from(last) + 1) << 20).is_some(), "a window");
     }
-    // Tables of other kinds are as good as any bytes for these two.
+    // Tables of other kinds are as good as any bytes for these.
     for table in [madt, srat, mcfg] {
+        for interface in [spmi(table), smbios::ipmi(table.get(36..).unwrap_or_default())].into_iter().flatten() {
+            let wrong = |data, status| data < 0x100 || status <= data;
+            assert!(!matches!(interface, Interface::Kcs { data, status } if wrong(data, status)), "{interface}");
+        }
         for units in [dmar(table), ivrs(table)] {
             let registers: Vec<_> = units.iter().map(|unit| unit.registers).collect();
             assert!(registers.iter().all(|at| *at != 0 && at.is_multiple_of(4096)), "{registers:x?}");

@@ -17,8 +17,14 @@ use crate::setup::{Feature, Uplink};
 const BEGIN: &str = "what this machine has:";
 const ENDS: [&str; 2] = ["what it is used for:", "something required is missing"];
 /// Parts of the lines that only the hypervisor can say: a rate that it measures, what it found switched on, its boot modules.
-const OWN: [&str; 5] =
-    ["TSC at ", "I/O APICs: ", "bus mastering and MSI are off", "boot module ", "sidecore's image at "];
+const OWN: [&str; 6] = [
+    "TSC at ",
+    "I/O APICs: ",
+    "TCO watchdog of ",
+    "bus mastering and MSI are off",
+    "boot module ",
+    "sidecore's image at ",
+];
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
