@@ -117,7 +117,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-chardev", &format!("socket,id=monitor,path={}", monitor.0.display())]);
     command.args(["-mon", "chardev=monitor,mode=control"]);
     if setup.idle_usb {
-        command.args(["-device", "qemu-xhci,id=usb", "-device", "usb-kbd,bus=usb.0", "-device", "usb-ehci"]);
+        command.args(["-device", "qemu-xhci,id=usb", "-device", "usb-kbd,bus=usb.0", "-device", "usb-ehci,addr=0x16"]);
     }
     nvme::add(&mut command, run.folder, setup)?;
     virtio_disk::add(&mut command, run.folder, setup)?;
