@@ -84,6 +84,18 @@ impl Emulator {
     }
 }
 
+/// Reads metrics in OpenMetrics' form by a strict parser, and prints how many series there are.
+const OPEN_METRICS: &str = "import sys\n\
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+    print(sum(len(family.samples) for family in parse(sys.stdin.read())))";
+
+/// Python with the judges of the management guest.
+fn operator_judge() -> Result<Command> {
+    let mut python = Command::new("python3");
+    python.env("PYTHONPATH", fetch::operator_judges()?.join("usr/lib/python3/dist-packages"));
+    Ok(python)
+}
+
 impl Launch for Emulator {
     fn platform(&self) -> Platform {
         self.platform
@@ -133,6 +145,19 @@ impl Launch for Emulator {
                 python
             }
             // It needs the C library, which is in the tree of all emulators.
+            Judge::Promtool => {
+                tools::program(&fetch::operator_judges()?.join("usr/bin/promtool").display().to_string())
+            }
+            Judge::OpenMetrics => {
+                let mut python = operator_judge()?;
+                python.args(["-c", OPEN_METRICS]);
+                python
+            }
+            Judge::SshAudit => {
+                let mut python = operator_judge()?;
+                python.args(["-m", "ssh_audit.ssh_audit"]);
+                python
+            }
             Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })
     }

@@ -68,6 +68,10 @@ const FAKETIME: &[&str] = &["libfaketime"];
 /// The package with the program that reads metrics. It is fetched alone: the program needs the C library only.
 const PROMETHEUS: &str = "prometheus";
 
+/// Packages with what judges the management guest: Prometheus' check of metrics, a strict reader of OpenMetrics, and the audit of an ssh
+/// server. Two of them are for Python, which the host has to have. They are fetched alone.
+const OPERATOR_JUDGES: &[&str] = &["promtool", "python3-prometheus-client", "python3-decorator", "ssh-audit"];
+
 /// Perfetto's Python package, which has its published schema, and what decodes by it. They are fetched by pip when first needed.
 const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
 
@@ -162,21 +166,33 @@ pub fn ensure_faketime() -> Result<()> {
 
 /// Makes sure that Prometheus is there. Fetches it only if it is missing. Returns its path.
 pub fn prometheus() -> Result<PathBuf> {
-    let place = paths::deps().join("prometheus");
-    let program = place.join("usr/bin/prometheus");
-    if program.is_file() {
-        return Ok(program);
+    let place = alone("prometheus", &[PROMETHEUS], "Prometheus into target/deps/prometheus (about 30 MB, once)")?;
+    Ok(place.join("usr/bin/prometheus"))
+}
+
+/// Makes sure that the judges of the management guest are there. Fetches them only if they are missing. Returns their folder.
+pub fn operator_judges() -> Result<PathBuf> {
+    const WHAT: &str =
+        "promtool, ssh-audit and a reader of OpenMetrics into target/deps/operator-judges (about 16 MB, once)";
+    alone("operator-judges", OPERATOR_JUDGES, WHAT)
+}
+
+/// Makes sure that packages are there, without their dependencies, in a folder of their own. Returns it.
+fn alone(name: &str, packages: &[&str], what: &str) -> Result<PathBuf> {
+    let place = paths::deps().join(name);
+    if place.is_dir() {
+        return Ok(place);
     }
-    ui::step("fetch", "Prometheus into target/deps/prometheus (about 30 MB, once)");
+    ui::step("fetch", what);
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     apt.update()?;
-    let fresh = paths::deps().join("unpacking-prometheus");
+    let fresh = paths::deps().join(format!("unpacking-{name}"));
     remove(&fresh)?;
-    unpack(&[apt.download_one(PROMETHEUS)?], &fresh)?;
-    remove(&place)?;
+    let files = packages.iter().map(|package| apt.download_one(package)).collect::<Result<Vec<_>>>()?;
+    unpack(&files, &fresh)?;
     fs::rename(&fresh, &place)?;
     apt.tidy()?;
-    Ok(program)
+    Ok(place)
 }
 
 /// Makes sure that Perfetto's schema is there. Fetches it only if it is missing. Returns the folder for Python's path. The host

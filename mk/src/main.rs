@@ -122,6 +122,7 @@ fn main() -> ExitCode {
             .and_then(|()| fetch::ensure_ssh())
             .and_then(|()| fetch::ensure_tshark())
             .and_then(|()| fetch::prometheus().map(drop))
+            .and_then(|()| fetch::operator_judges().map(drop))
             .and_then(|()| fetch::cloudhv().map(drop))
             .map(|()| Outcome::Good),
     };

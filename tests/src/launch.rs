@@ -76,6 +76,12 @@ pub enum Judge {
     Tshark,
     /// Prometheus.
     Prometheus,
+    /// Prometheus' program that checks metrics: `check metrics`, from its standard input.
+    Promtool,
+    /// A strict reader of OpenMetrics: from its standard input. Prints the number of series.
+    OpenMetrics,
+    /// The audit of an ssh server: `-p PORT HOST`. Its exit code is 2 for warnings, 3 for failures.
+    SshAudit,
     /// A script that decodes a file by Perfetto's published schema: `FILE [--slices NAME=COUNT]...`
     /// (tools/trace/tests/exports/judge.py).
     Perfetto,

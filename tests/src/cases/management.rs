@@ -7,7 +7,7 @@ mod operator;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,15 +37,20 @@ const BEATS: u64 = 10;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
+    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus and judged by promtool and a strict reader of OpenMetrics, ssh-audit, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
 /// Gets a page from this machine's loopback: its head and its body.
 fn get(port: u16, path: &str) -> Result<(String, String)> {
+    get_as(port, path, "*/*")
+}
+
+/// The same with what is accepted.
+fn get_as(port: u16, path: &str, accept: &str) -> Result<(String, String)> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(LOGIN))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("no end of the head")?;
@@ -100,6 +105,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     read_config(&mut operator, &mut session, &setup)?;
     change(&mut operator, &mut session)?;
     read_metrics(&mut operator)?;
+    audit_ssh(&mut operator)?;
     changes::third_guest(&mut operator, &mut session, &setup)?;
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
@@ -262,6 +268,50 @@ fn fetch_trace(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result
     })
 }
 
+/// promtool checks the metrics in Prometheus' form, and a strict reader those in OpenMetrics'.
+fn judge_metrics(operator: &mut Operator<'_, '_>, text: &str) -> Result<()> {
+    let judged = fed(operator.context.judge(Judge::Promtool)?.args(["check", "metrics"]), text)?;
+    ensure!(
+        judged.status.success() && judged.stderr.is_empty(),
+        "promtool: {}",
+        String::from_utf8_lossy(&judged.stderr)
+    );
+    let (head, open) = get_as(operator.metrics, "/metrics", "application/openmetrics-text; version=1.0.0")?;
+    ensure!(head.contains("application/openmetrics-text"), "{head}");
+    let judged = fed(&mut operator.context.judge(Judge::OpenMetrics)?, &open)?;
+    ensure!(judged.status.success(), "OpenMetrics: {}", String::from_utf8_lossy(&judged.stderr));
+    let series = open.lines().filter(|line| !line.starts_with('#')).count() as u64;
+    let read: u64 = String::from_utf8_lossy(&judged.stdout).trim().parse()?;
+    operator.context.figures.at_least("series in OpenMetrics' form", series, 100)?;
+    operator.context.figures.exactly("series of these that its reader has read", read, series)
+}
+
+/// Runs a program with this text as its standard input, and waits for its end.
+fn fed(command: &mut std::process::Command, text: &str) -> Result<Output> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().context("no standard input")?;
+    let text = text.to_owned();
+    let writer = thread::spawn(move || input.write_all(text.as_bytes()));
+    let output = child.wait_with_output()?;
+    // A program that has seen enough closes it.
+    drop(writer.join());
+    Ok(output)
+}
+
+/// ssh-audit finds nothing to fail or to warn of. It logs nobody in.
+fn audit_ssh(operator: &mut Operator<'_, '_>) -> Result<()> {
+    let port = operator.ssh.to_string();
+    let mut audit = operator.context.judge(Judge::SshAudit)?;
+    let said = audit.args(["--no-colors", "--skip-rate-test", "--level", "warn", "-p", &port, "127.0.0.1"]).output()?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    ensure!(said.status.success(), "ssh-audit ends with {:?}:\n{text}", said.status.code());
+    operator.context.figures.exactly(
+        "failures and warnings of ssh-audit",
+        text.matches("[fail]").count() + text.matches("[warn]").count(),
+        0,
+    )
+}
+
 /// Prometheus scrapes the agent, and answers a query.
 fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
     let (head, body) = get(operator.metrics, "/metrics")?;
@@ -273,6 +323,8 @@ fn read_metrics(operator: &mut Operator<'_, '_>) -> Result<()> {
     }
     let (health, _) = get(operator.metrics, "/healthz")?;
     ensure!(health.starts_with("HTTP/1.1 200 "), "{health}");
+
+    judge_metrics(operator, &body)?;
 
     let (port, config, store) = (free_port()?, operator.path("prometheus.yml"), operator.path("prometheus"));
     fs::write(

@@ -34,7 +34,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     vec![
         alone(Scenario::new("uplink-virtio", virtio, QEMU), uplink_virtio),
         alone(Scenario::new("two-uplinks", two, QEMU), two_uplinks),
-        alone(Scenario::new("two-x520", "the same with two 82599s", QEMU), two_x520),
+        alone(Scenario::new("two-x520", "the same with two 82599s", QEMU).taking_turns(), two_x520),
     ]
 }
 
