@@ -17,9 +17,9 @@ pub fn controllers(all: &[(Address, Result<TakenOver, u64>)]) -> Vec<ReportEntry
     let (free, given) = (with(TakenOver::Free), with(TakenOver::Given));
     let mut said = Vec::new();
     if free.saturating_add(given) != 0 {
+        let count = all.len();
         said.push(found(format!(
-            "USB: the firmware has let go of {given} of {} controllers that it could work for; it had left {free} alone",
-            all.len()
+            "USB controllers: {count}; the firmware had left {free} alone, and has let go of {given}"
         )));
     }
     said.extend(all.iter().filter_map(|(at, became)| {
@@ -54,10 +54,7 @@ mod tests {
         assert_eq!(said(&[]), []);
         let texts = said(&[Ok(Given), Ok(Free), Ok(Given)]);
         assert_eq!(texts.len(), 1);
-        assert_eq!(
-            texts[0].1,
-            "USB: the firmware has let go of 2 of 3 controllers that it could work for; it had left 1 alone"
-        );
+        assert_eq!(texts[0].1, "USB controllers: 3; the firmware had left 1 alone, and has let go of 2");
     }
 
     #[test]

@@ -232,7 +232,11 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
     let entries = reports(session);
     let says = |text: &str| entries.iter().filter(|(_, said)| said.contains(text)).count();
     let figures = &mut context.figures;
-    figures.exactly("USB controllers that are left alone", says("that it could work for; it had left 1 alone"), 1)?;
+    figures.exactly(
+        "USB controllers that are left alone",
+        says("USB controllers: 2; the firmware had left 1 alone, and has let go of 0"),
+        1,
+    )?;
     figures.exactly(
         "USB controllers that are taken away",
         says("USB controller 00:16.0: the firmware did not let go"),
