@@ -144,7 +144,8 @@ impl Launch for Emulator {
                     .env("PYTHONPATH", fetch::perfetto()?);
                 python
             }
-            // It needs the C library, which is in the tree of all emulators.
+            // These two need the C library, which is in the tree of all emulators.
+            Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
             Judge::Promtool => {
                 tools::program(&fetch::operator_judges()?.join("usr/bin/promtool").display().to_string())
             }
@@ -158,7 +159,6 @@ impl Launch for Emulator {
                 python.args(["-m", "ssh_audit.ssh_audit"]);
                 python
             }
-            Judge::Prometheus => tools::program(&fetch::prometheus()?.display().to_string()),
         })
     }
 

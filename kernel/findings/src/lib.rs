@@ -9,6 +9,7 @@
 //!  frequency, microcode ──▶ speed::{means, raised, microcode} ──────────────┤
 //!  IOMMUs ──▶ remapping::{unit, unreachable} (the hypervisor only) ─────────┤
 //!  watchdogs ──▶ watchdogs::{tco, armed, ...} (the hypervisor only) ────────┤
+//!  USB controllers ──▶ usb::controllers (the hypervisor only) ──────────────┤
 //!  serial ports ──▶ consoles::{people, programs} ───────────────────────────┘
 //! ```
 //!

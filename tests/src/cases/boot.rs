@@ -209,8 +209,6 @@ fn boot_report(context: &mut Context<'_>, Reported { session, setup }: &mut Repo
     context.figures.at_least("heap not in use, KiB", (heap.size - heap.used) >> 10, 1024)
 }
 
-/// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by
-/// memory there, so the ports are free.
 /// The EHCI controller of a setup with `idle_usb`: its function's number, and where QEMU has its capability for legacy
 /// support.
 const EHCI: u32 = 0x16 << 3;
@@ -225,6 +223,8 @@ fn firmware_has_ehci() -> Vec<String> {
     [write(LEGACY, 0x1_0001), write(LEGACY + 4, 0x2001)].into_iter().flatten().collect()
 }
 
+/// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by
+/// memory there, so the ports are free.
 fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
     const BUS_MASTER: u32 = 1 << 2;
     const BRIDGE: u32 = 6;
