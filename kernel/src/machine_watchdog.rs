@@ -41,12 +41,13 @@ pub fn begin() {
     if options::watchdogs_are_left() {
         return;
     }
+    let chipset = pci::chipset_functions(&facts().platform.ecam);
     // This one first: to ask a management controller may take seconds.
-    let tco = stop_tco();
+    let tco = stop_tco(&chipset);
     if let Some((table, interface)) = facts().platform.ipmi {
         report::add_all([watchdogs::bmc(table, interface, stop_bmc(interface))]);
     }
-    tell_unknown();
+    tell_unknown(&chipset);
     let Some(seconds) = options::machine_watchdog() else { return };
     let armed = tco.map(|mut registers| {
         tco::arm(&mut registers, seconds)?;
@@ -57,8 +58,8 @@ pub fn begin() {
 }
 
 /// Stops the TCO watchdog. Returns it if there is one that answers. One that cannot be stopped is fed from now on.
-fn stop_tco() -> Option<Tco> {
-    let Known { name, mut registers } = find()?;
+fn stop_tco(chipset: &[Function]) -> Option<Tco> {
+    let (name, mut registers) = find(chipset)?;
     let stopped = tco::stop(&mut registers);
     report::add_all([watchdogs::tco(name, stopped)]);
     let Stopped { left, halts, .. } = stopped.ok()?;
@@ -75,39 +76,32 @@ fn stop_bmc(interface: Interface) -> Option<Result<Outcome, ipmi::Error>> {
     Some(ipmi::stop(&mut Kcs { data: Port::new(data), status: Port::new(status) }))
 }
 
-/// A watchdog that is known.
-struct Known {
-    name: &'static str,
-    registers: Tco,
-}
-
-/// Finds the TCO watchdog of Intel's chipset.
-fn find() -> Option<Known> {
-    pci::chipset_functions(&facts().platform.ecam).iter().find_map(|function| {
+/// Finds the TCO watchdog of Intel's chipset. Returns the chipset's name too.
+fn find(chipset: &[Function]) -> Option<(&'static str, Tco)> {
+    chipset.iter().find_map(|function| {
         let (name, way) = tco::chipset(function.vendor, function.device)?;
         let Some(registers) = Tco::find(function, way) else {
             report::add_all([watchdogs::tco_without_ports(name)]);
             return None;
         };
-        Some(Known { name, registers })
+        Some((name, registers))
     })
 }
 
 /// Says that a chipset or a management controller may have a watchdog that sidecore does not stop.
-fn tell_unknown() {
+fn tell_unknown(chipset: &[Function]) {
     /// HPE's iLO, its function with the watchdog.
     const ILO: (u16, u16) = (0x103c, 0x3306);
     /// Class of an ISA bridge, in the upper 16 bits.
     const ISA_BRIDGE: u32 = 0x0601;
-    let functions = pci::chipset_functions(&facts().platform.ecam);
     let is_known = |function: &Function| tco::chipset(function.vendor, function.device).is_some();
     for function in pci::functions().unwrap_or_default() {
         if (function.vendor, function.device) == ILO {
             report::add_all([watchdogs::hpe(function.at)]);
         }
     }
-    if !functions.iter().any(is_known)
-        && let Some(bridge) = functions.iter().find(|f| f.vendor == 0x8086 && f.class() >> 8 == ISA_BRIDGE)
+    if !chipset.iter().any(is_known)
+        && let Some(bridge) = chipset.iter().find(|f| f.vendor == 0x8086 && f.class() >> 8 == ISA_BRIDGE)
     {
         report::add_all([watchdogs::tco_unknown(bridge.at, (bridge.vendor, bridge.device))]);
     }

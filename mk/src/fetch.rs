@@ -166,33 +166,15 @@ pub fn ensure_faketime() -> Result<()> {
 
 /// Makes sure that Prometheus is there. Fetches it only if it is missing. Returns its path.
 pub fn prometheus() -> Result<PathBuf> {
-    let place = alone("prometheus", &[PROMETHEUS], "Prometheus into target/deps/prometheus (about 30 MB, once)")?;
-    Ok(place.join("usr/bin/prometheus"))
+    const WHAT: &str = "Prometheus into target/deps/prometheus (about 30 MB, once)";
+    Ok(apart("prometheus", &[PROMETHEUS], WHAT, alone)?.join("usr/bin/prometheus"))
 }
 
 /// Makes sure that the judges of the management guest are there. Fetches them only if they are missing. Returns their folder.
 pub fn operator_judges() -> Result<PathBuf> {
     const WHAT: &str =
         "promtool, ssh-audit and a reader of OpenMetrics into target/deps/operator-judges (about 16 MB, once)";
-    alone("operator-judges", OPERATOR_JUDGES, WHAT)
-}
-
-/// Makes sure that packages are there, without their dependencies, in a folder of their own. Returns it.
-fn alone(name: &str, packages: &[&str], what: &str) -> Result<PathBuf> {
-    let place = paths::deps().join(name);
-    if place.is_dir() {
-        return Ok(place);
-    }
-    ui::step("fetch", what);
-    let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
-    apt.update()?;
-    let fresh = paths::deps().join(format!("unpacking-{name}"));
-    remove(&fresh)?;
-    let files = packages.iter().map(|package| apt.download_one(package)).collect::<Result<Vec<_>>>()?;
-    unpack(&files, &fresh)?;
-    fs::rename(&fresh, &place)?;
-    apt.tidy()?;
-    Ok(place)
+    apart("operator-judges", OPERATOR_JUDGES, WHAT, alone)
 }
 
 /// Makes sure that Perfetto's schema is there. Fetches it only if it is missing. Returns the folder for Python's path. The host
@@ -216,17 +198,32 @@ pub fn perfetto() -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Fetches packages into a folder of their own, unless they are there.
+/// Makes sure that packages are there with all their dependencies, in a folder of their own.
 fn ensure_apart(folder: &str, packages: &[&str], what: &str) -> Result<()> {
+    apart(folder, packages, what, |apt, packages| apt.download(packages)).map(drop)
+}
+
+/// Downloads packages without their dependencies.
+fn alone(apt: &apt::Apt, packages: &[&str]) -> Result<Vec<PathBuf>> {
+    packages.iter().map(|package| apt.download_one(package)).collect()
+}
+
+/// Makes sure that what `download` brings of these packages is in a folder of its own. Returns the folder. Fetches only if something is missing.
+fn apart(
+    folder: &str,
+    packages: &[&str],
+    what: &str,
+    download: impl Fn(&apt::Apt, &[&str]) -> Result<Vec<PathBuf>>,
+) -> Result<PathBuf> {
     let wanted = format!("layout {LAYOUT}\n{}\n{}\n", apt::SUITES.join(" "), packages.join(" "));
     let (stamp_file, place) = (paths::deps().join(format!("stamp-{folder}")), paths::deps().join(folder));
     if fs::read_to_string(&stamp_file).is_ok_and(|present| present == wanted) {
-        return Ok(());
+        return Ok(place);
     }
     ui::step("fetch", what);
     let apt = apt::Apt::prepare(&paths::deps().join("apt"))?;
     apt.update()?;
-    let packages = apt.download(packages)?;
+    let packages = download(&apt, packages)?;
     let fresh = paths::deps().join("unpacking");
     remove(&fresh)?;
     unpack(&packages, &fresh)?;
@@ -236,7 +233,7 @@ fn ensure_apart(folder: &str, packages: &[&str], what: &str) -> Result<()> {
     apt.tidy()?;
     fs::write(&stamp_file, wanted)?;
     ui::step("fetch", &format!("done: {} packages", packages.len()));
-    Ok(())
+    Ok(place)
 }
 
 /// The archive that packages come from: what another tool needs to use it.

@@ -164,14 +164,15 @@ impl Engine {
         engine
     }
 
-    /// Starts it on its core, which has its map now and nothing to do.
+    /// Starts it on its core, which has its map now and nothing to do. One that shares the control core only has that raised to full speed.
     pub fn launch(&'static self) {
         let mut held = self.io_loop.lock();
         if let (Some(io_loop), Some(map)) = (held.as_mut(), maps::of(self.core)) {
             io_loop.set_maps(map);
         }
-        let core = cores::get(self.core).filter(|_| !self.shares_control_core());
-        if let Some(core) = core
+        if self.shares_control_core() {
+            self.speed.raise();
+        } else if let Some(core) = cores::get(self.core)
             && let Some(mut io_loop) = held.take()
         {
             core.give(move |_| {
@@ -184,11 +185,8 @@ impl Engine {
         }
     }
 
-    /// Its core's speed. An engine that shares the control core raises that.
-    pub fn speed(&self) -> &CoreSpeed {
-        if self.shares_control_core() {
-            self.speed.raise();
-        }
+    /// Its core's speed.
+    pub const fn speed(&self) -> &CoreSpeed {
         &self.speed
     }
 
