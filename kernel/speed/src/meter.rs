@@ -18,33 +18,31 @@ pub(crate) const PACKAGE_THERM_STATUS: u32 = 0x1b1;
 /// MSR_SMI_COUNT: system management interrupts since the reset, in bits 31 to 0 (SDM vol. 4; all of family 6 since Nehalem).
 pub(crate) const SMI_COUNT: u32 = 0x34;
 
-/// Logs of either register that are always there: temperature, PROCHOT#, critical temperature.
-const LOGS: u64 = 1 << 1 | 1 << 3 | 1 << 5;
-/// Log of the power limit.
-const POWER_LOG: u64 = 1 << 11;
-/// Logs of the current limit and of another domain's limit, of the core's register with HWP.
-const HWP_LOGS: u64 = 1 << 13 | 1 << 15;
-
 bitflags! {
-    /// What slowed a core down.
+    /// What slowed a core down. The bits are the logs of both thermal registers.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Causes: u32 {
         /// It was too hot.
-        const HEAT = 1 << 0;
+        const HEAT = 1 << 1;
         /// Something else on the board has asked for it (PROCHOT#).
-        const PROCHOT = 1 << 1;
+        const PROCHOT = 1 << 3;
         /// It was so hot that it may switch itself off.
-        const CRITICAL = 1 << 2;
+        const CRITICAL = 1 << 5;
         /// The power limit.
-        const POWER = 1 << 3;
+        const POWER = 1 << 11;
         /// The current limit.
-        const CURRENT = 1 << 4;
+        const CURRENT = 1 << 13;
         /// A limit of another domain, such as graphics.
-        const OTHER = 1 << 5;
+        const OTHER = 1 << 15;
     }
 }
 
 impl Causes {
+    /// Logs of either register that are always there.
+    const ALWAYS: Self = Self::HEAT.union(Self::PROCHOT).union(Self::CRITICAL);
+    /// Logs of the core's register with HWP.
+    const WITH_HWP: Self = Self::CURRENT.union(Self::OTHER);
+
     /// With their names.
     const NAMED: [(Self, &'static str); 6] = [
         (Self::HEAT, "heat"),
@@ -54,21 +52,6 @@ impl Causes {
         (Self::CURRENT, "the current limit"),
         (Self::OTHER, "a limit of another domain"),
     ];
-
-    fn of(logs: u64) -> Self {
-        let mut causes = Self::empty();
-        for (bit, cause) in [
-            (1, Self::HEAT),
-            (3, Self::PROCHOT),
-            (5, Self::CRITICAL),
-            (11, Self::POWER),
-            (13, Self::CURRENT),
-            (15, Self::OTHER),
-        ] {
-            causes.set(cause, logs >> bit & 1 != 0);
-        }
-        causes
-    }
 }
 
 impl fmt::Display for Causes {
@@ -134,19 +117,20 @@ impl Meter {
             look.permille = thousandths.checked_div(ran).and_then(|permille| u32::try_from(permille).ok());
         }
         self.last = Some(now.unwrap_or_default());
-        let power = if processor.has(Features::POWER_LIMIT) { POWER_LOG } else { 0 };
-        let hwp = if processor.has(Features::HWP) { HWP_LOGS } else { 0 };
-        for (feature, msr, logs) in [
-            (Features::THERMAL, THERM_STATUS, LOGS | power | hwp),
-            (Features::PACKAGE_THERMAL, PACKAGE_THERM_STATUS, LOGS | power),
-        ] {
+        let with = |feature, logs| if processor.has(feature) { logs } else { Causes::empty() };
+        let package = Causes::ALWAYS | with(Features::POWER_LIMIT, Causes::POWER);
+        let core = package | with(Features::HWP, Causes::WITH_HWP);
+        for (feature, msr, logs) in
+            [(Features::THERMAL, THERM_STATUS, core), (Features::PACKAGE_THERMAL, PACKAGE_THERM_STATUS, package)]
+        {
             if processor.has(feature)
                 && let Ok(status) = msrs.read(msr)
-                && status & logs != 0
+                && let causes = Causes::from_bits_truncate(status as u32) & logs
+                && !causes.is_empty()
             {
                 // Writing 0 clears a log, and 1 leaves it. All other bits are read-only, or reserved and 0.
-                if msrs.write(msr, logs & !status).is_ok() {
-                    look.causes |= Causes::of(status & logs);
+                if msrs.write(msr, (logs - causes).bits().into()).is_ok() {
+                    look.causes |= causes;
                 }
             }
         }

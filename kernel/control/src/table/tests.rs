@@ -126,6 +126,7 @@ core    busy  1 s   60 s  busy turns  idle turns  cycles/busy  long turns
 engine 0 once did nothing for 30000 us: something else had its core
 engine 0 ran at 152.3 % of the TSC's rate in the last second
 engine 0 was slowed down in 3 of the seconds so far, by heat, the power limit
+the firmware has stopped engine 0's core 17 times (SMIs)
 ";
     assert!(engine.starts_with(expected), "{engine}");
     assert!(engine.contains("02:00:00:00:00:01            200  80.0 %"), "{engine}");
