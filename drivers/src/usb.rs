@@ -74,6 +74,9 @@ const LEGACY: u32 = 1;
 const FIRST_IN_CONFIG: u16 = 0x40;
 /// Most capabilities that are looked at: those of EHCI fill configuration space, those of xHCI are a few.
 const MOST: u32 = 64;
+/// Offsets of the two words in the capability.
+const USBLEGSUP: u8 = 0;
+const USBLEGCTLSTS: u8 = 4;
 /// USBLEGSUP: the firmware's semaphore, and the operating system's.
 const FIRMWARE: u32 = 1 << 16;
 const SYSTEM: u32 = 1 << 24;
@@ -91,16 +94,14 @@ enum Legacy {
 }
 
 impl Legacy {
-    fn read(self, word: u8, registers: &mut impl Registers) -> u32 {
-        let offset = word.saturating_mul(4);
+    fn read(self, offset: u8, registers: &mut impl Registers) -> u32 {
         match self {
             Self::Config(at) => registers.read_config(at.saturating_add(offset.into())),
             Self::Memory(at) => registers.read(at.saturating_add(offset.into())),
         }
     }
 
-    fn write(self, word: u8, value: u32, registers: &mut impl Registers) {
-        let offset = word.saturating_mul(4);
+    fn write(self, offset: u8, value: u32, registers: &mut impl Registers) {
         match self {
             Self::Config(at) => registers.write_config(at.saturating_add(offset.into()), value),
             Self::Memory(at) => registers.write(at.saturating_add(offset.into()), value),
@@ -116,7 +117,7 @@ impl Legacy {
 
     /// Whether the firmware neither has the controller nor gets an SMI from it.
     fn is_free(self, registers: &mut impl Registers) -> bool {
-        self.read(0, registers) & FIRMWARE == 0 && self.read(1, registers) & self.events() == 0
+        self.read(USBLEGSUP, registers) & FIRMWARE == 0 && self.read(USBLEGCTLSTS, registers) & self.events() == 0
     }
 }
 
@@ -128,21 +129,21 @@ pub fn take_over(kind: Kind, registers: &mut impl Registers) -> TakenOver {
     if legacy.is_free(registers) {
         return TakenOver::Free;
     }
-    let owned = legacy.read(0, registers);
+    let owned = legacy.read(USBLEGSUP, registers);
     let mut given = owned & FIRMWARE == 0;
     if !given {
-        legacy.write(0, owned | SYSTEM, registers);
+        legacy.write(USBLEGSUP, owned | SYSTEM, registers);
         let begun = registers.micros();
         while !given && registers.micros().saturating_sub(begun) < PATIENCE {
-            given = legacy.read(0, registers) & FIRMWARE == 0;
+            given = legacy.read(USBLEGSUP, registers) & FIRMWARE == 0;
         }
     }
     if !given {
-        let owned = legacy.read(0, registers);
-        legacy.write(0, owned & !FIRMWARE | SYSTEM, registers);
+        let owned = legacy.read(USBLEGSUP, registers);
+        legacy.write(USBLEGSUP, owned & !FIRMWARE | SYSTEM, registers);
     }
-    let events = legacy.read(1, registers);
-    legacy.write(1, events & !legacy.events() | STATES, registers);
+    let events = legacy.read(USBLEGCTLSTS, registers);
+    legacy.write(USBLEGCTLSTS, events & !legacy.events() | STATES, registers);
     match (legacy.is_free(registers), given) {
         (false, _) => TakenOver::Kept,
         (true, false) => TakenOver::Taken,
@@ -165,7 +166,7 @@ fn find(kind: Kind, registers: &mut impl Registers) -> Option<Option<Legacy>> {
     };
     for _ in 0..MOST {
         let Some(legacy) = place else { break };
-        let word = legacy.read(0, registers);
+        let word = legacy.read(USBLEGSUP, registers);
         match word & 0xff {
             LEGACY => return Some(Some(legacy)),
             // What is not there reads as all ones, and 0 is reserved.

@@ -9,7 +9,7 @@
 
 use crate::arch::{cpuid, msr::Physical, time};
 use control::{NoMemory, copy};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use engine::control::Errand;
 use speed::{Causes, Look, Meter, Outcome, Processor};
 use spin::{Mutex, Once};
@@ -18,6 +18,8 @@ use spin::{Mutex, Once};
 const PERIOD: u64 = 1_000_000;
 /// Value of [`CoreSpeed::permille`]: not known.
 const UNKNOWN: u32 = u32::MAX;
+/// Value of [`CoreSpeed::smis`]: the processor does not count them.
+const NOT_COUNTED: u64 = u64::MAX;
 
 /// The speed of one engine's core.
 #[derive(Debug)]
@@ -33,10 +35,8 @@ pub struct CoreSpeed {
     throttled: AtomicU64,
     /// What has slowed it down in any of them.
     causes: AtomicU32,
-    /// System management interrupts since the first look.
+    /// System management interrupts since the first look, or [`NOT_COUNTED`].
     smis: AtomicU64,
-    /// Whether they are counted.
-    counts_smis: AtomicBool,
     /// TSC of the next look. Only the control core uses it.
     next: AtomicU64,
 }
@@ -51,8 +51,7 @@ impl CoreSpeed {
             permille: AtomicU32::new(UNKNOWN),
             throttled: AtomicU64::new(0),
             causes: AtomicU32::new(0),
-            smis: AtomicU64::new(0),
-            counts_smis: AtomicBool::new(false),
+            smis: AtomicU64::new(NOT_COUNTED),
             next: AtomicU64::new(0),
         }
     }
@@ -89,7 +88,7 @@ impl CoreSpeed {
 
     /// System management interrupts of the core since the first look. `None`: the processor does not count them.
     pub fn smis(&self) -> Option<u64> {
-        self.counts_smis.load(Relaxed).then(|| self.smis.load(Relaxed))
+        Some(self.smis.load(Relaxed)).filter(|&smis| smis != NOT_COUNTED)
     }
 
     /// What has slowed it down, as text.
@@ -108,8 +107,8 @@ impl Errand for CoreSpeed {
         let Look { permille, causes, smis } = meter.look(&self.processor, &mut Physical);
         self.permille.store(permille.unwrap_or(UNKNOWN), Relaxed);
         if let Some(smis) = smis {
-            self.smis.fetch_add(smis.into(), Relaxed);
-            self.counts_smis.store(true, Relaxed);
+            // Only this core writes it.
+            self.smis.store(self.smis().unwrap_or(0).saturating_add(smis.into()), Relaxed);
         }
         self.causes.fetch_or(causes.bits(), Relaxed);
         self.throttled.fetch_add(u64::from(!causes.is_empty()), Relaxed);

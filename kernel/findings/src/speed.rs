@@ -41,21 +41,6 @@ pub fn means(processor: &Processor) -> Option<ReportEntry> {
 #[must_use]
 pub fn raised(core: u32, outcome: &Outcome, others: usize) -> ReportEntry {
     let Outcome { asked, bias, turbo } = outcome;
-    let left = match asked {
-        Ok(_) => None,
-        Err(Left::Virtual) => Some("this is a virtual machine, and what runs it sets the frequency".to_string()),
-        Err(Left::Nothing) => Some("CPUID has nothing that sets the frequency".to_string()),
-        Err(Left::SpeedStepOff) => {
-            Some("the firmware has switched SpeedStep off; switch it on in its setup (P-states, EIST)".to_string())
-        }
-        Err(Left::UnknownModel) => Some("it is not known how this model is asked for a frequency".to_string()),
-        Err(Left::NoLevels { msr }) => Some(format!("the highest level in MSR {msr:#x} reads as 0")),
-        Err(Left::NotTaken { msr }) => Some(format!(
-            "MSR {msr:#x} does not take the request: the firmware keeps the frequency for itself; have the operating system \
-             control it in the firmware's setup, or choose maximum performance there"
-        )),
-        Err(Left::Refused(refused)) => Some(refused.to_string()),
-    };
     let rest = match others {
         0 => String::new(),
         1 => "; the other core is as the firmware has it".to_string(),
@@ -73,21 +58,29 @@ pub fn raised(core: u32, outcome: &Outcome, others: usize) -> ReportEntry {
         Turbo::Absent if asked.is_ok() => "; the processor has no turbo",
         Turbo::Absent => "",
     };
-    match (asked, left) {
-        (Err(Left::Virtual | Left::Nothing), Some(why)) => {
-            fallback(format!("speed: the engine's core {core} is left as it is: {why}"))
-        }
-        (_, Some(why)) => {
-            warning(format!("speed: the engine's core {core} may not be at full speed: {why}{bias}{turbo}{rest}"))
-        }
-        (Ok(asked), None) => {
+    let left = |why: &str| fallback(format!("speed: the engine's core {core} is left as it is: {why}"));
+    let slow = |why: &str| {
+        warning(format!("speed: the engine's core {core} may not be at full speed: {why}{bias}{turbo}{rest}"))
+    };
+    match asked {
+        Ok(asked) => {
             let text =
                 format!("speed: the engine's core {core} is asked for {}{bias}{turbo}{rest}", description(asked));
             let limited = matches!(asked, Asked::PState { state: 1.., .. } | Asked::Bias);
             if limited || turbo_is_off { warning(text) } else { found(text) }
         }
-        // There is a reason for each error.
-        (Err(_), None) => warning(format!("speed: the engine's core {core} is left as it is")),
+        Err(Left::Virtual) => left("this is a virtual machine, and what runs it sets the frequency"),
+        Err(Left::Nothing) => left("CPUID has nothing that sets the frequency"),
+        Err(Left::SpeedStepOff) => {
+            slow("the firmware has switched SpeedStep off; switch it on in its setup (P-states, EIST)")
+        }
+        Err(Left::UnknownModel) => slow("it is not known how this model is asked for a frequency"),
+        Err(Left::NoLevels { msr }) => slow(&format!("the highest level in MSR {msr:#x} reads as 0")),
+        Err(Left::NotTaken { msr }) => slow(&format!(
+            "MSR {msr:#x} does not take the request: the firmware keeps the frequency for itself; have the operating system \
+             control it in the firmware's setup, or choose maximum performance there"
+        )),
+        Err(Left::Refused(refused)) => slow(&refused.to_string()),
     }
 }
 
