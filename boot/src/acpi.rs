@@ -15,15 +15,14 @@ mod remapping;
 mod spcr;
 mod spmi;
 pub(crate) mod structures;
-mod words;
 
+use crate::words::{byte, double, quad};
 pub use fadt::{Fadt, Register};
 pub use mcfg::{EcamWindow, ecam};
 pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};
 pub use spmi::spmi;
 use structures::entries;
-use words::{byte, double, quad};
 
 /// Bytes of the header that each table but the RSDP begins with (5.2.6).
 const HEADER: usize = 36;

@@ -22,6 +22,7 @@ pub mod startup;
 pub mod step;
 pub mod trampoline;
 mod uart;
+mod words;
 
 #[cfg(target_os = "none")]
 #[allow(unsafe_code, reason = "the entry points are assembly")]

@@ -11,6 +11,7 @@
 
 use crate::acpi::Memory;
 use crate::ipmi::Interface;
+use crate::words::{double, quad, word};
 
 /// Where a BIOS has the entry point, at a multiple of 16 (5.2).
 const BIOS: u64 = 0xf_0000;
@@ -29,18 +30,6 @@ const SMBIOS: [u8; 16] =
 /// The type of the last structure, and of an IPMI device information.
 const END: u8 = 127;
 const IPMI: u8 = 38;
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn double(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn quad(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
 
 /// Returns the structures. `efi`: physical address of EFI's system table, if the machine has booted by UEFI.
 pub fn find<M: Memory>(memory: &M, efi: Option<u64>) -> Option<&[u8]> {

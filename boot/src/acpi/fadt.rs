@@ -1,6 +1,6 @@
 //! The Fixed ACPI Description Table (ACPI 6.5, 5.2.9).
 
-use super::words::{byte, double, quad};
+use crate::words::{byte, double, quad};
 
 /// RESET_REG_SUP.
 const CAN_RESET: u32 = 1 << 10;

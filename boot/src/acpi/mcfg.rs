@@ -2,10 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{
-    HEADER,
-    words::{double, quad},
-};
+use super::HEADER;
+use crate::words::{double, quad};
 
 /// Most windows that are returned. A server with 32 sockets has as many segments.
 const MOST_WINDOWS: usize = 64;

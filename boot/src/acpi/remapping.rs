@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{structures::structures, words::quad};
+use super::structures::structures;
+use crate::words::quad;
 
 /// Offset of the first structure in either table.
 const STRUCTURES: usize = 48;

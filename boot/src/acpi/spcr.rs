@@ -3,8 +3,8 @@
 
 use core::fmt;
 
-use super::words::{byte, double, quad};
 use crate::uart::{Uart, is_rate};
+use crate::words::{byte, double, quad};
 
 /// Interface types (Debug Port Table 2, subtypes of serial ports): a 16550, a 16450, a 16550 whose registers the address
 /// describes.

@@ -1,8 +1,8 @@
 //! The Service Processor Management Interface table (IPMI 2.0, appendix C3): where the interface to a management
 //! controller is.
 
-use super::words::{byte, quad};
 use crate::ipmi::Interface;
+use crate::words::{byte, quad};
 
 /// Address spaces (ACPI 6.5, 5.2.3.2).
 const MEMORY: u8 = 0;
