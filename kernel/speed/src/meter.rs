@@ -129,7 +129,7 @@ impl Meter {
                 && !causes.is_empty()
             {
                 // Writing 0 clears a log, and 1 leaves it. All other bits are read-only, or reserved and 0.
-                if msrs.write(msr, (logs - causes).bits().into()).is_ok() {
+                if msrs.write(msr, logs.difference(causes).bits().into()).is_ok() {
                     look.causes |= causes;
                 }
             }
