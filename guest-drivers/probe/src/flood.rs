@@ -1,4 +1,5 @@
-//! Floods of an engine and of the console, each until a line is typed. They report what became of them.
+//! Floods of an engine and of the console, each until a line is typed. They report what became of them. `least`: after so many
+//! frames, or lines, they say `enough`, and go on.
 
 use bare::console;
 use bare::memory::{self, ARENA};
@@ -18,13 +19,18 @@ const FRAMES: u16 = 64;
 /// VIRTIO_NET_F_CSUM and VIRTIO_NET_F_HOST_TSO4.
 const OFFLOADS: u32 = 1 | 1 << 11;
 
-/// Says that it begins, and calls `round` until a line is typed. Returns how often.
-pub fn until_line(mut round: impl FnMut() -> Result<(), &'static str>) -> Result<u64, &'static str> {
-    let mut rounds = 0;
+/// Says that it begins, and calls `round` until a line is typed. `round` returns how much it has done so far. Says `enough`, once,
+/// when that is `least`, unless that is 0. Returns the number of rounds.
+pub fn until_line(least: u64, mut round: impl FnMut() -> Result<u64, &'static str>) -> Result<u64, &'static str> {
+    let (mut rounds, mut waits) = (0, least != 0);
     say!("\"do\":\"begins\"");
     while console::typed() != Some(b'\n') {
-        round()?;
+        let done = round()?;
         rounds += 1;
+        if waits && done >= least {
+            say!("\"do\":\"enough\"");
+            waits = false;
+        }
     }
     Ok(rounds)
 }
@@ -47,7 +53,7 @@ fn address(parts: &Parts) -> Mac {
 
 /// Sends frames in chains of 256 buffers of one byte, which is as many as the queue has descriptors. Then one of a thousand. The
 /// device must refuse that one and ask for a reset.
-pub fn chains(parts: Parts, peer: Mac) -> Result<(), &'static str> {
+pub fn chains(parts: Parts, peer: Mac, least: u64) -> Result<(), &'static str> {
     frame(peer, address(&parts), usize::from(CHAINS[0]) - HEADER);
     for (table, count) in TABLES.into_iter().zip(CHAINS) {
         for n in 0..count {
@@ -57,7 +63,8 @@ pub fn chains(parts: Parts, peer: Mac) -> Result<(), &'static str> {
             }
         }
     }
-    let rounds = until_line(|| {
+    let mut frames = 0;
+    let rounds = until_line(least, || {
         let mut queue = Raw::open(parts, TX, INDIRECT_DESC)?;
         for n in 0..FRAMES {
             queue.indirect(n, TABLES[0], CHAINS[0].into());
@@ -71,14 +78,15 @@ pub fn chains(parts: Parts, peer: Mac) -> Result<(), &'static str> {
         if !time::wait(|| queue.needs_reset()) {
             return Err("the device took a chain that is longer than its queue");
         }
-        Ok(())
+        frames += u64::from(FRAMES);
+        Ok(frames)
     })?;
-    say!("\"do\":\"chains\",\"frames\":{},\"refused\":{rounds}", rounds * u64::from(FRAMES));
+    say!("\"do\":\"chains\",\"frames\":{frames},\"refused\":{rounds}");
     Ok(())
 }
 
 /// Sends TCP that asks to be cut into segments of one byte.
-pub fn small_mss(parts: Parts, peer: Mac) -> Result<(), &'static str> {
+pub fn small_mss(parts: Parts, peer: Mac, least: u64) -> Result<(), &'static str> {
     const PAYLOAD: u16 = 1400;
     frame(peer, address(&parts), 14);
     // NEEDS_CSUM, TCPV4, hdr_len 54, gso_size 1, csum_start 34, csum_offset 16 (virtio 1.3 5.1.6).
@@ -91,26 +99,31 @@ pub fn small_mss(parts: Parts, peer: Mac) -> Result<(), &'static str> {
     (BUFFERS + HEADER as u64 + 12..).zip(packet).for_each(|(at, byte)| memory::write8(at, byte));
     let mut queue = Raw::open(parts, TX, OFFLOADS)?;
     queue.chain(0, &[(BUFFERS, HEADER as u32 + 54 + u32::from(PAYLOAD), false)]);
-    let rounds = until_line(|| {
+    let mut frames = 0;
+    until_line(least, || {
         (0..FRAMES).for_each(|_| queue.offer(0));
         queue.ring();
-        queue.finish()
+        queue.finish()?;
+        frames += u64::from(FRAMES);
+        Ok(frames)
     })?;
-    say!("\"do\":\"small-mss\",\"frames\":{}", rounds * u64::from(FRAMES));
+    say!("\"do\":\"small-mss\",\"frames\":{frames}");
     Ok(())
 }
 
 /// Writes lines to the console: sequences that a terminal obeys, and the text of an event of sidecore's.
-pub fn babble() -> Result<(), &'static str> {
-    let rounds = until_line(|| {
+pub fn babble(least: u64) -> Result<(), &'static str> {
+    let mut lines = 0;
+    until_line(least, || {
         console::line(format_args!(
             "\x1b[2J\x1b[H\x1b[c\x1b]0;title\x07\x1b[?1049h\x1b[0;7msidecore>\x1b[0m \
              {{\"event\":\"guest\",\"guest\":\"a\",\"state\":\"stopped\"}}"
         ));
-        Ok(())
+        lines += 1;
+        Ok(lines)
     })?;
     // Lines that wait for COM2 go first.
     time::spin_us(500_000);
-    say!("\"do\":\"babble\",\"lines\":{rounds}");
+    say!("\"do\":\"babble\",\"lines\":{lines}");
     Ok(())
 }

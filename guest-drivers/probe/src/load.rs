@@ -317,7 +317,7 @@ pub fn paced(name: &str, parts: Parts, peer: Option<Mac>, us: u32) -> Result<(),
     };
     let (gap, round) = (time::us_in_tsc(us.into()), time::us_in_tsc(ROUND));
     let (mut sent, mut free, mut due) = (0_u32, SIZE, cpu::tsc());
-    let rounds = until_line(|| {
+    let rounds = until_line(0, || {
         let began = cpu::tsc();
         while cpu::tsc().wrapping_sub(began) < round {
             while device.take(TX).is_some() {
@@ -334,7 +334,7 @@ pub fn paced(name: &str, parts: Parts, peer: Option<Mac>, us: u32) -> Result<(),
             free -= 1;
             due = now.max(due.saturating_add(gap));
         }
-        Ok(())
+        Ok(sent.into())
     })?;
     while free < SIZE {
         free += usize::from(device.take(TX).is_some());

@@ -30,9 +30,9 @@
 //!   - `exits:KIND`: makes exits of a kind for ever, see `cost.rs`.
 //!   - `noise`: leaves rings of a network device and of a disk behind, as firmware does, see `noise.rs`.
 //!   - `obey`: reads actions from the console, one a line.
-//!   - `chains`, `small-mss`, `babble`: flood an engine or the console until a line is typed, see `flood.rs`.
-//!   - `race-decode`, `race-reset`, `race-startup`: races of two vCPUs until a line is typed, see `race.rs`. They need a second
-//!     vCPU, and `race-reset` a disk. `busy`: the same without a race.
+//!   - `chains:LEAST`, `small-mss:LEAST`, `babble:LEAST`: flood an engine or the console until a line is typed, see `flood.rs`.
+//!   - `race-decode:LEAST`, `race-reset:LEAST`, `race-startup:LEAST`: races of two vCPUs until a line is typed, see `race.rs`. They
+//!     need a second vCPU, and `race-reset` a disk. `busy`: the same without a race.
 //!   - `serve`: answers the peer as long as the guest runs.
 //! - `peer=02:00:00:00:00:02`: the peer's address.
 //! - `only=TEXT`: runs only tests with this text in their names.
@@ -146,12 +146,12 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
             obey(machine, (device, disk), peer);
             Ok(())
         }
-        ("chains", _, Some(device), Some(peer)) => flood::chains(device, peer),
-        ("small-mss", _, Some(device), Some(peer)) => flood::small_mss(device, peer),
-        ("babble", ..) => flood::babble(),
-        ("race-decode", _, Some(device), _) => race::decode(device),
-        ("race-reset", _, Some(device), _) => disk.map_or(Err(NONE), |disk| race::reset(device, disk)),
-        ("race-startup", ..) => race::startup(),
+        ("chains", Ok(least), Some(device), Some(peer)) => flood::chains(device, peer, least.into()),
+        ("small-mss", Ok(least), Some(device), Some(peer)) => flood::small_mss(device, peer, least.into()),
+        ("babble", Ok(least), ..) => flood::babble(least.into()),
+        ("race-decode", Ok(least), Some(device), _) => race::decode(device, least.into()),
+        ("race-reset", Ok(least), Some(device), _) => disk.map_or(Err(NONE), |disk| race::reset(device, disk, least.into())),
+        ("race-startup", Ok(least), ..) => race::startup(least.into()),
         ("busy", ..) => race::busy(),
         ("uncached", ..) => abuse::uncached(),
         _ => Err(NONE),

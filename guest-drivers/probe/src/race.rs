@@ -1,5 +1,5 @@
 //! Races of two vCPUs, each until a line is typed. The second vCPU disturbs what the first one does. They report what the first
-//! one saw.
+//! one saw. `least`: once both have done so much, they say `enough`, and go on.
 //!
 //! - `race-decode`: the first executes an instruction on a device's register, while the second rewrites the instruction and the
 //!   page tables. So the hypervisor may read another instruction than the one that exited, and find another page behind the address.
@@ -170,7 +170,7 @@ fn is_ours(value: u64) -> bool {
 }
 
 /// Executes an instruction on a device's registers, while the second vCPU rewrites it, and the page tables.
-pub fn decode(parts: Parts) -> Result<(), &'static str> {
+pub fn decode(parts: Parts, least: u64) -> Result<(), &'static str> {
     let table = parts.msix_table();
     let (page, offset) = (table & !0xfff, table & 0xfff);
     memory::clear(DIRECTORY, RACE_END - DIRECTORY);
@@ -190,7 +190,7 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
     start()?;
     let (mut executed, mut faults, mut strange, mut inside) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut seen = 0;
-    let rounds = until_line(|| {
+    let rounds = until_line(least, || {
         for _ in 0..100 {
             [CODE, CODE + 0x1000, OPERAND].into_iter().for_each(cpu::invalidate);
             let registers = match execute(OPERAND + offset) {
@@ -209,7 +209,7 @@ pub fn decode(parts: Parts) -> Result<(), &'static str> {
                 seen = value;
             }
         }
-        Ok(())
+        Ok(executed.min(DONE.load(SeqCst)))
     })?;
     smp::stop();
     // Nothing stores to what is copied, nor in front of the code.
@@ -281,7 +281,7 @@ fn request(parts: Parts, queue: u16, buffers: &[Buffer]) -> Result<(), &'static 
 }
 
 /// Makes requests of a network device and of a disk, while the second vCPU notifies and resets them.
-pub fn reset(net: Parts, disk: Parts) -> Result<(), &'static str> {
+pub fn reset(net: Parts, disk: Parts, least: u64) -> Result<(), &'static str> {
     // A frame to this guest itself, which goes nowhere. A read of block 0.
     let frame: [Buffer; 1] = [(BUFFERS, 72, false)];
     let (header, data, status) = (BUFFERS + 0x100, BUFFERS + 0x200, BUFFERS + 0xc00);
@@ -301,13 +301,14 @@ pub fn reset(net: Parts, disk: Parts) -> Result<(), &'static str> {
     DONE.store(0, SeqCst);
     smp::prepare(interfere);
     start()?;
-    let (mut random, mut late) = (Random(0x0fed_cba9_8765_4321), 0);
-    let rounds = until_line(|| {
+    let (mut random, mut late, mut own) = (Random(0x0fed_cba9_8765_4321), 0, 0);
+    let rounds = until_line(least, || {
         prepare();
         late += used_and_reset(net, TX, &frame, &mut random)?;
         prepare();
         late += used_and_reset(disk, 0, &read, &mut random)?;
-        Ok(())
+        own += 2;
+        Ok(DONE.load(SeqCst).min(own))
     })?;
     smp::stop();
     prepare();
@@ -315,7 +316,7 @@ pub fn reset(net: Parts, disk: Parts) -> Result<(), &'static str> {
     request(disk, 0, &read)?;
     say!(
         "\"do\":\"race-reset\",\"rounds\":{rounds},\"resets\":{},\"late\":{late},\"alive\":true",
-        DONE.load(SeqCst) + 2 * rounds
+        DONE.load(SeqCst) + own
     );
     Ok(())
 }
@@ -336,18 +337,18 @@ fn shake() -> ! {
 }
 
 /// Resets and starts the second vCPU, while that moves and rewrites its IDT.
-pub fn startup() -> Result<(), &'static str> {
+pub fn startup(least: u64) -> Result<(), &'static str> {
     abuse::prepare_shaking();
     DONE.store(0, SeqCst);
     smp::prepare(shake);
     let (before, mut random) = (STARTS.load(SeqCst), Random(0x5555_aaaa_1234_4321));
-    let rounds = until_line(|| {
+    let rounds = until_line(least, || {
         start()?;
         for _ in 0..random.below(3) {
             abuse::take_own()?;
         }
         spin(random.below(50_000));
-        Ok(())
+        Ok((STARTS.load(SeqCst) - before).min(DONE.load(SeqCst)))
     })?;
     smp::stop();
     say!(
@@ -370,9 +371,9 @@ fn turn() -> ! {
 pub fn busy() -> Result<(), &'static str> {
     smp::prepare(turn);
     start()?;
-    let rounds = until_line(|| {
+    let rounds = until_line(0, || {
         spin(10_000);
-        Ok(())
+        Ok(0)
     })?;
     smp::stop();
     say!("\"do\":\"busy\",\"rounds\":{rounds}");
