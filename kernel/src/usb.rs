@@ -2,32 +2,13 @@
 
 #![allow(unsafe_code, reason = "reads and writes the controllers' registers")]
 
-use crate::{arch::time, mem};
-use alloc::vec::Vec;
+use crate::{arch::time, registers::Pages};
 use core::ptr;
 use drivers::pci::{Address, ConfigSpace};
 use drivers::usb::{Kind, Registers, TakenOver, take_over};
 
 /// A register of the standard header: command, and status in the upper half.
 const COMMAND: u16 = 4;
-const PAGE: u64 = 4096;
-
-/// Pages of registers that are mapped uncached at their physical address, one after the other as they are needed.
-#[derive(Default)]
-pub struct Pages(Vec<u64>);
-
-impl Pages {
-    /// Maps the page with this address, if it is not mapped yet. Returns false if it cannot be mapped.
-    fn map(&mut self, at: u64) -> bool {
-        let page = at & !(PAGE - 1);
-        let there = self.0.contains(&page);
-        if !there && mem::map_device(page, PAGE).is_ok() {
-            self.0.push(page);
-            return true;
-        }
-        there
-    }
-}
 
 /// Takes the function over if it is a controller that has something to be taken over. Returns `None` for other functions, and for a controller
 /// that does not answer in memory: firmware does not use it. An error is the address of registers that cannot be mapped.

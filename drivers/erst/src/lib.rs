@@ -19,7 +19,8 @@ mod testing;
 
 pub use program::Program;
 pub use store::Store;
-pub use table::{Action, Register, Space, Table};
+pub use drivers::generic::{Register, Space};
+pub use table::{Action, Table};
 
 /// What a program and its store reach. All waits are bounded by the caller of it.
 pub trait Bus {
