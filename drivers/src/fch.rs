@@ -63,7 +63,8 @@ pub fn stop(registers: &mut impl Registers) -> Result<Became, NoAnswer> {
     if enabled & ENABLED == 0 || enabled & OFF != 0 {
         return Ok(Became::Off);
     }
-    let mut places = [Some(WATCHDOG), (registers.read(PM + 4) & IN_MEMORY != 0).then_some(WATCHDOG_TOO)].into_iter().flatten();
+    let mut places =
+        [Some(WATCHDOG), (registers.read(PM + 4) & IN_MEMORY != 0).then_some(WATCHDOG_TOO)].into_iter().flatten();
     let at = places.find(|at| registers.read(*at) != u32::MAX).ok_or(NoAnswer)?;
     let control = registers.read(at);
     if control & RUNS == 0 || control & DISABLED != 0 {

@@ -200,10 +200,12 @@ impl Table {
     /// # Errors
     /// It is not used as a whole.
     pub fn new(table: &[u8], is_taken: impl Fn(Register) -> bool) -> Result<Self, Unusable> {
-        let double = |at: usize| table.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
+        let double =
+            |at: usize| table.get(at..).and_then(|rest| rest.first_chunk()).map(|bytes| u32::from_le_bytes(*bytes));
         let count = double(64).unwrap_or(0);
         let cut_off = Unusable::CutOff(table.len(), count);
-        let (Some(period), Some(most), Some(least), Some(body)) = (double(48), double(52), double(56), table.get(HEAD..))
+        let (Some(period), Some(most), Some(least), Some(body)) =
+            (double(48), double(52), double(56), table.get(HEAD..))
         else {
             return Err(cut_off);
         };
@@ -344,7 +346,8 @@ fn entry(bytes: &[u8; ENTRY], is_taken: impl Fn(Register) -> bool) -> Option<Res
         other => return Some(Err(Unusable::Instruction(action, other))),
     };
     let can_be = |register: &Register| {
-        register.bytes <= 4 && (register.space == Space::Ports || register.address.is_multiple_of(register.bytes.into()))
+        register.bytes <= 4
+            && (register.space == Space::Ports || register.address.is_multiple_of(register.bytes.into()))
     };
     let Some(register) = Register::new(address).filter(can_be) else {
         let [space, bits, bit, access, place @ ..] = *address;
@@ -546,7 +549,10 @@ mod tests {
     fn tables_that_are_cut_off_or_without_what_is_needed_are_not_used() {
         let whole = table(&lines());
         for len in 0..whole.len() {
-            assert!(matches!(Table::new(&whole[..len], |_| false), Err(Unusable::CutOff(bytes, _)) if bytes == len), "{len}");
+            assert!(
+                matches!(Table::new(&whole[..len], |_| false), Err(Unusable::CutOff(bytes, _)) if bytes == len),
+                "{len}"
+            );
         }
         for (index, missing) in [(0, Action::Feed), (3, Action::IsRunning), (5, Action::Stop)] {
             let mut lines = lines();

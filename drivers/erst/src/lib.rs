@@ -17,9 +17,9 @@ mod table;
 #[cfg(test)]
 mod testing;
 
+pub use drivers::generic::{Register, Space};
 pub use program::Program;
 pub use store::Store;
-pub use drivers::generic::{Register, Space};
 pub use table::{Action, Table};
 
 /// What a program and its store reach. All waits are bounded by the caller of it.

@@ -270,7 +270,11 @@ mod tests {
         for (longest, smis, words) in [
             (100_000, Some(0), "50 us at most; 0 system management interrupts; frames wait"),
             (99, Some(1), "0 us at most; 1 system management interrupt; frames wait"),
-            (1 << 40, None, "549755813 us at most; the processor does not count system management interrupts; frames wait"),
+            (
+                1 << 40,
+                None,
+                "549755813 us at most; the processor does not count system management interrupts; frames wait",
+            ),
         ] {
             let (kind, text) = told(longest, smis, false);
             assert!(kind == ReportKind::Warning && text.starts_with(&format!("{begin}{words}")), "{text}");

@@ -64,11 +64,13 @@ pub fn tco_without_ports(chipset: &str) -> ReportEntry {
 pub fn wdat(became: &Result<Became, wdat::Unusable>, is_tco: bool) -> ReportEntry {
     match became {
         Ok(_) if is_tco => found("ACPI's WDAT is for the same TCO watchdog, which is left to the TCO's own registers"),
-        Ok(became) => stopped("the watchdog of ACPI's WDAT", *became, "the control core feeds it, and if that core hangs the machine is reset; "),
+        Ok(became) => stopped(
+            "the watchdog of ACPI's WDAT",
+            *became,
+            "the control core feeds it, and if that core hangs the machine is reset; ",
+        ),
         Err(wdat::Unusable::Off) => found("ACPI's WDAT: the firmware has switched its watchdog off"),
-        Err(why) => {
-            fallback(format!("ACPI's WDAT is not used: {why}; if the machine is reset after minutes: {SETUP}"))
-        }
+        Err(why) => fallback(format!("ACPI's WDAT is not used: {why}; if the machine is reset after minutes: {SETUP}")),
     }
 }
 
@@ -264,8 +266,11 @@ mod tests {
             let all = [wdat(&Ok(became), false), fch(at, Ok(became)), hpe(at, Some(Ok(became)))];
             all.map(|entry| (entry.kind, entry.text.to_string()))
         };
-        let names =
-            ["the watchdog of ACPI's WDAT", "the watchdog of AMD's chipset", "the watchdog of HPE's management controller (iLO)"];
+        let names = [
+            "the watchdog of ACPI's WDAT",
+            "the watchdog of AMD's chipset",
+            "the watchdog of HPE's management controller (iLO)",
+        ];
         for (became, kind, words) in [
             (Became::Off, ReportKind::Found, " does not run"),
             (
@@ -283,7 +288,11 @@ mod tests {
         }
         for (said, name) in of(Became::Runs { left: Some(54) }).into_iter().zip(names) {
             assert_eq!(said.0, ReportKind::Warning);
-            assert!(said.1.starts_with(name) && said.1.ends_with(SETUP) && said.1.contains("cannot be stopped"), "{}", said.1);
+            assert!(
+                said.1.starts_with(name) && said.1.ends_with(SETUP) && said.1.contains("cannot be stopped"),
+                "{}",
+                said.1
+            );
         }
         for said in [fch(at, Err(NoAnswer)), hpe(at, Some(Err(NoAnswer))), hpe(at, None)] {
             assert!(said.kind == ReportKind::Fallback && said.text.contains("00:14.0"), "{}", said.text);

@@ -288,7 +288,14 @@ fn build(input: &mut Input<'_>, machine: &mut Machine) -> (Vec<u8>, Vec<(usize, 
     };
     let aml = add(&dsdt(input, machine));
     let madt = madt(input, machine);
-    let tables = [madt, srat(input, machine), mcfg(input, machine), fadt(input, machine, aml), console(input, machine), wdat(input, machine)];
+    let tables = [
+        madt,
+        srat(input, machine),
+        mcfg(input, machine),
+        fadt(input, machine, aml),
+        console(input, machine),
+        wdat(input, machine),
+    ];
     let at = tables.map(|table| add(&table));
     let wide = input.flag();
     let root = if wide {

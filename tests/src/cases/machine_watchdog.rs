@@ -287,7 +287,11 @@ fn by_wdat(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     session.shut_down()?;
     let console = session.console()?;
-    context.figures.exactly("boots with a control core that feeds it", console.matches("what this machine has:").count(), 1)?;
+    context.figures.exactly(
+        "boots with a control core that feeds it",
+        console.matches("what this machine has:").count(),
+        1,
+    )?;
     context.figures.exactly("times the timer was at 0", expired(&session)?, 0)?;
 
     // The register that feeds it is in memory: that of the image.
