@@ -5,7 +5,12 @@
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+extern crate alloc;
+
 pub mod cache;
+pub mod fch;
+pub mod generic;
+pub mod ilo;
 pub mod ioapic;
 pub mod ipmi;
 pub mod pci;
@@ -14,3 +19,5 @@ pub mod remapping;
 pub mod serial;
 pub mod tco;
 pub mod usb;
+pub mod watchdog;
+pub mod wdat;

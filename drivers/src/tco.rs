@@ -13,6 +13,8 @@
 //!
 //! Chipsets before ICH6 have another timer, and are left alone.
 
+use crate::watchdog::NoAnswer;
+
 /// Ports of the watchdog, in bytes.
 pub const PORTS: u16 = 0x20;
 
@@ -143,10 +145,6 @@ pub struct Stopped {
     /// It halts now.
     pub halts: bool,
 }
-
-/// Nothing answers at the watchdog's ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoAnswer;
 
 /// Halts the watchdog.
 ///

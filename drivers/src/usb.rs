@@ -1,15 +1,17 @@
 //! USB controllers that firmware works for: taken over from it, so that it sends no more system management interrupts for them (EHCI 1.0,
-//! 2.1.7, 2.1.8 and 5.1; xHCI 1.2, 4.22.1 and 7.1).
+//! 2.1.7, 2.1.8 and 5.1; xHCI 1.2, 4.22.1 and 7.1; OHCI 1.0a, 5.1.1.3.3 and 7.1; ICH9 data sheet 316972, 16.1: LEGSUP of UHCI).
 //!
 //! Firmware lets USB keyboards look like PS/2 ones, by code in system management mode. Each of its interrupts stops all cores, the
-//! engines' too. Both controllers have a list of extended capabilities, one of them with two words:
+//! engines' too. EHCI and xHCI have a list of extended capabilities, one of them with two words:
 //!
 //! | word | |
 //! |---|---|
 //! | USBLEGSUP | two semaphores. The firmware clears its own some time after the operating system has set its own |
 //! | USBLEGCTLSTS | which events send an SMI |
 //!
-//! EHCI has its list in configuration space, xHCI in memory. No controller is used by sidecore.
+//! EHCI has its list in configuration space, xHCI in memory. Of the older controllers OHCI has a bit in its control register that
+//! sends its interrupts to the firmware, which clears it when it is asked. UHCI has a word in configuration space, and nobody to ask.
+//! No controller is used by sidecore.
 
 /// Longest time for firmware to let a controller go, in microseconds. The specifications name none; Linux waits as long.
 pub const PATIENCE: u64 = 1_000_000;
@@ -28,9 +30,13 @@ pub trait Registers {
     fn micros(&mut self) -> u64;
 }
 
-/// A kind of controller that has such words.
+/// A kind of controller that firmware can work for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// USB 1.1, Intel's and VIA's. All that matters here is in configuration space.
+    Uhci,
+    /// USB 1.1, of others.
+    Ohci,
     /// USB 2.
     Ehci,
     /// USB 3.
@@ -42,6 +48,8 @@ impl Kind {
     #[must_use]
     pub const fn of(class: u32) -> Option<Self> {
         match class {
+            0x0c_0300 => Some(Self::Uhci),
+            0x0c_0310 => Some(Self::Ohci),
             0x0c_0320 => Some(Self::Ehci),
             0x0c_0330 => Some(Self::Xhci),
             _ => None,
@@ -86,6 +94,28 @@ const EHCI_EVENTS: u32 = 0xe03f;
 const XHCI_EVENTS: u32 = 0xe011;
 const STATES: u32 = 0xe000_0000;
 
+/// UHCI's LEGSUP, 16 bits: events that send an SMI, and states that are cleared by writing 1. The other bits are states that follow
+/// those of the controller, and USBPIRQDEN, which lets it interrupt us.
+const LEGSUP: u16 = 0xc0;
+const UHCI_EVENTS: u32 = 0x00bf;
+const UHCI_STATES: u32 = 0x8f00;
+
+/// OHCI's registers.
+const HC_CONTROL: u32 = 0x04;
+const HC_COMMAND_STATUS: u32 = 0x08;
+const HC_INTERRUPT_ENABLE: u32 = 0x10;
+const HC_INTERRUPT_DISABLE: u32 = 0x14;
+/// HcControl: InterruptRouting, by which all interrupts are SMIs; RemoteWakeupConnected. The other bits are how the controller works; all
+/// 0, it is reset.
+const INTERRUPT_ROUTING: u32 = 1 << 8;
+const REMOTE_WAKEUP_CONNECTED: u32 = 1 << 9;
+/// HcCommandStatus: OwnershipChangeRequest.
+const OWNERSHIP_CHANGE_REQUEST: u32 = 1 << 3;
+/// HcInterruptEnable: OwnershipChange, by which the firmware learns of the request.
+const OWNERSHIP_CHANGE: u32 = 1 << 30;
+/// HcInterruptDisable: all events.
+const ALL_INTERRUPTS: u32 = 0xc000_007f;
+
 /// The two words of a controller: where they are, and which events they have.
 #[derive(Clone, Copy)]
 enum Legacy {
@@ -124,7 +154,13 @@ impl Legacy {
 /// Takes a controller over from the firmware. Call it while the controller answers in memory, and before it loses bus mastering: firmware
 /// stops it in order. Waits for [`PATIENCE`] at most.
 pub fn take_over(kind: Kind, registers: &mut impl Registers) -> TakenOver {
-    let Some(legacy) = find(kind, registers) else { return TakenOver::NoAnswer };
+    let list = match kind {
+        Kind::Uhci => return take_uhci(registers),
+        Kind::Ohci => return take_ohci(registers),
+        Kind::Ehci => List::Config,
+        Kind::Xhci => List::Memory,
+    };
+    let Some(legacy) = find(list, registers) else { return TakenOver::NoAnswer };
     let Some(legacy) = legacy else { return TakenOver::Free };
     if legacy.is_free(registers) {
         return TakenOver::Free;
@@ -133,10 +169,7 @@ pub fn take_over(kind: Kind, registers: &mut impl Registers) -> TakenOver {
     let mut given = owned & FIRMWARE == 0;
     if !given {
         legacy.write(USBLEGSUP, owned | SYSTEM, registers);
-        let begun = registers.micros();
-        while !given && registers.micros().saturating_sub(begun) < PATIENCE {
-            given = legacy.read(USBLEGSUP, registers) & FIRMWARE == 0;
-        }
+        given = wait(registers, |registers| legacy.read(USBLEGSUP, registers) & FIRMWARE == 0);
     }
     if !given {
         let owned = legacy.read(USBLEGSUP, registers);
@@ -151,18 +184,72 @@ pub fn take_over(kind: Kind, registers: &mut impl Registers) -> TakenOver {
     }
 }
 
+/// Asks again and again whether the firmware has let go, for [`PATIENCE`] at most.
+fn wait<R: Registers>(registers: &mut R, mut has_let_go: impl FnMut(&mut R) -> bool) -> bool {
+    let begun = registers.micros();
+    let mut given = false;
+    while !given && registers.micros().saturating_sub(begun) < PATIENCE {
+        given = has_let_go(registers);
+    }
+    given
+}
+
+/// Switches off all events of a UHCI controller that send an SMI. Nobody has to let go of it.
+fn take_uhci(registers: &mut impl Registers) -> TakenOver {
+    let word = registers.read_config(LEGSUP);
+    if word == u32::MAX {
+        return TakenOver::NoAnswer;
+    }
+    if word & UHCI_EVENTS == 0 {
+        return TakenOver::Free;
+    }
+    registers.write_config(LEGSUP, word & 0xffff_0000 | UHCI_STATES);
+    if registers.read_config(LEGSUP) & UHCI_EVENTS == 0 { TakenOver::Given } else { TakenOver::Kept }
+}
+
+/// Takes an OHCI controller over. One that the firmware does not let go of is reset.
+fn take_ohci(registers: &mut impl Registers) -> TakenOver {
+    let control = registers.read(HC_CONTROL);
+    if control == u32::MAX {
+        return TakenOver::NoAnswer;
+    }
+    if control & INTERRUPT_ROUTING == 0 {
+        return TakenOver::Free;
+    }
+    registers.write(HC_INTERRUPT_ENABLE, OWNERSHIP_CHANGE);
+    registers.write(HC_COMMAND_STATUS, OWNERSHIP_CHANGE_REQUEST);
+    let is_ours = |registers: &mut _| Registers::read(registers, HC_CONTROL) & INTERRUPT_ROUTING == 0;
+    let given = wait(registers, is_ours);
+    if !given {
+        registers.write(HC_CONTROL, control & REMOTE_WAKEUP_CONNECTED);
+    }
+    registers.write(HC_INTERRUPT_DISABLE, ALL_INTERRUPTS);
+    match (registers.read(HC_CONTROL) & INTERRUPT_ROUTING == 0, given) {
+        (false, _) => TakenOver::Kept,
+        (true, false) => TakenOver::Taken,
+        (true, true) => TakenOver::Given,
+    }
+}
+
+/// Where a controller has its list of extended capabilities.
+#[derive(Clone, Copy)]
+enum List {
+    Config,
+    Memory,
+}
+
 /// Finds the two words. `None`: no controller answers. `Some(None)`: it has none.
-fn find(kind: Kind, registers: &mut impl Registers) -> Option<Option<Legacy>> {
-    let parameters = match kind {
-        Kind::Ehci => registers.read(EHCI_PARAMETERS),
-        Kind::Xhci => registers.read(XHCI_PARAMETERS),
+fn find(list: List, registers: &mut impl Registers) -> Option<Option<Legacy>> {
+    let parameters = match list {
+        List::Config => registers.read(EHCI_PARAMETERS),
+        List::Memory => registers.read(XHCI_PARAMETERS),
     };
     if parameters == u32::MAX {
         return None;
     }
-    let mut place = match kind {
-        Kind::Ehci => in_config((parameters >> 8) as u8),
-        Kind::Xhci => in_memory(0, parameters >> 16),
+    let mut place = match list {
+        List::Config => in_config((parameters >> 8) as u8),
+        List::Memory => in_memory(0, parameters >> 16),
     };
     for _ in 0..MOST {
         let Some(legacy) = place else { break };
@@ -230,7 +317,7 @@ mod tests {
                     config[0x60 / 4] = 0x6802;
                     0x68 / 4
                 }
-                Kind::Xhci => {
+                _ => {
                     memory[4] = 0x0100_0000;
                     memory[0x400 / 4] = 0x1802;
                     0x460 / 4
@@ -375,6 +462,122 @@ mod tests {
     fn the_kind_follows_from_the_class() {
         // UHCI, OHCI, EHCI, xHCI, a USB device.
         let kinds = [0x0c_0300, 0x0c_0310, 0x0c_0320, 0x0c_0330, 0x0c_03fe].map(Kind::of);
-        assert_eq!(kinds, [None, None, Some(Kind::Ehci), Some(Kind::Xhci), None]);
+        assert_eq!(kinds, [Some(Kind::Uhci), Some(Kind::Ohci), Some(Kind::Ehci), Some(Kind::Xhci), None]);
+    }
+
+    /// A UHCI controller: LEGSUP and the 16 bits behind it. Its states are cleared by writing 1; bits 6, 12 and 14 cannot be written.
+    struct Uhci {
+        word: u32,
+        locked: bool,
+        writes: usize,
+    }
+
+    impl Registers for Uhci {
+        fn read(&mut self, _: u32) -> u32 {
+            panic!("it has no registers in memory")
+        }
+
+        fn write(&mut self, _: u32, _: u32) {
+            panic!("it has no registers in memory")
+        }
+
+        fn read_config(&mut self, offset: u16) -> u32 {
+            assert_eq!(offset, LEGSUP);
+            self.word
+        }
+
+        fn write_config(&mut self, offset: u16, value: u32) {
+            assert_eq!(offset, LEGSUP);
+            self.writes += 1;
+            if !self.locked {
+                let fixed = UHCI_STATES | 0x5040;
+                self.word = value & !fixed | self.word & fixed & !(value & UHCI_STATES);
+            }
+        }
+
+        fn micros(&mut self) -> u64 {
+            panic!("there is nothing to wait for")
+        }
+    }
+
+    #[test]
+    fn no_event_of_a_uhci_controller_sends_an_smi_afterwards() {
+        let after = |word, locked| {
+            let mut model = Uhci { word, locked, writes: 0 };
+            (take_over(Kind::Uhci, &mut model), model.word, model.writes)
+        };
+        assert_eq!(after(0x1234_bfbf, false), (TakenOver::Given, 0x1234_1000, 1));
+        assert_eq!(after(0x0010, false), (TakenOver::Given, 0, 1));
+        assert_eq!(after(0x0010, true), (TakenOver::Kept, 0x0010, 1));
+        for free in [0x2000, 0, 0xffff_7f40] {
+            assert_eq!(after(free, true), (TakenOver::Free, free, 0));
+        }
+        assert_eq!(after(u32::MAX, true), (TakenOver::NoAnswer, u32::MAX, 0));
+    }
+
+    /// An OHCI controller whose firmware learns of a request by its interrupt only.
+    struct Ohci {
+        control: u32,
+        enabled: u32,
+        asked: bool,
+        firmware: Firmware,
+        reads: u32,
+        micros: u64,
+        writes: usize,
+    }
+
+    impl Registers for Ohci {
+        fn read(&mut self, offset: u32) -> u32 {
+            assert_eq!(offset, HC_CONTROL);
+            self.reads += 1;
+            if self.asked && matches!(self.firmware, Firmware::LetsGo(after) if self.reads > after) {
+                self.control &= !INTERRUPT_ROUTING;
+            }
+            self.control
+        }
+
+        fn write(&mut self, offset: u32, value: u32) {
+            self.writes += 1;
+            match offset {
+                HC_CONTROL if self.firmware == Firmware::Locked => {}
+                HC_CONTROL => self.control = value,
+                HC_COMMAND_STATUS => {
+                    assert_eq!(value, OWNERSHIP_CHANGE_REQUEST);
+                    self.asked = self.enabled & OWNERSHIP_CHANGE != 0;
+                }
+                HC_INTERRUPT_ENABLE => self.enabled |= value,
+                HC_INTERRUPT_DISABLE => self.enabled &= !value,
+                _ => panic!("a write of {offset:#x}"),
+            }
+        }
+
+        fn read_config(&mut self, _: u16) -> u32 {
+            panic!("it has nothing in configuration space")
+        }
+
+        fn write_config(&mut self, _: u16, _: u32) {
+            panic!("it has nothing in configuration space")
+        }
+
+        fn micros(&mut self) -> u64 {
+            self.micros += 1000;
+            self.micros
+        }
+    }
+
+    #[test]
+    fn an_ohci_controller_is_asked_for_and_reset_if_nobody_answers() {
+        let after = |control, firmware| {
+            let mut model =
+                Ohci { control, enabled: 0x8000_0002, asked: false, firmware, reads: 0, micros: 0, writes: 0 };
+            let became = take_over(Kind::Ohci, &mut model);
+            (became, model.control, model.enabled, model.writes)
+        };
+        let working = 0x683 | INTERRUPT_ROUTING;
+        assert_eq!(after(working, Firmware::LetsGo(20)), (TakenOver::Given, 0x683, 0, 3));
+        assert_eq!(after(working, Firmware::Hangs), (TakenOver::Taken, REMOTE_WAKEUP_CONNECTED, 0, 4));
+        assert_eq!(after(working, Firmware::Locked), (TakenOver::Kept, working, 0, 4));
+        assert_eq!(after(0x683, Firmware::Hangs), (TakenOver::Free, 0x683, 0x8000_0002, 0));
+        assert_eq!(after(u32::MAX, Firmware::Hangs), (TakenOver::NoAnswer, u32::MAX, 0x8000_0002, 0));
     }
 }

@@ -41,13 +41,14 @@ pub fn launch() {
     all().iter().for_each(|engine| engine.launch());
 }
 
-/// Reports how the engines' cores were raised to full speed. Waits for those that have not done it yet.
+/// Reports how the engines' cores were raised to full speed, and how long something else had them then. Waits for those that have not
+/// done it yet. All of them do it at the same time.
 pub fn report_speed() {
     /// Microseconds. An emulated core may be late.
     const PATIENCE: u64 = 5_000_000;
     let until = time::tsc().saturating_add(time::micros(PATIENCE));
     for engine in all() {
-        while engine.speed().outcome().is_none() && time::tsc() < until {
+        while engine.speed().watched().is_none() && time::tsc() < until {
             core::hint::spin_loop();
         }
         let core = engine.core() as u32;
@@ -56,6 +57,12 @@ pub fn report_speed() {
             Some(outcome) => findings::speed::raised(core, outcome, others),
             None => findings::speed::unknown(core),
         }]);
+        report::add_all(
+            engine
+                .speed()
+                .watched()
+                .map(|(watched, is_virtual)| findings::speed::gap(core, watched, time::rates().tsc, is_virtual)),
+        );
     }
 }
 

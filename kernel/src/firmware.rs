@@ -3,16 +3,18 @@
 
 #![allow(unsafe_code, reason = "reads the boot information and the ACPI tables where they are")]
 
-use crate::mem;
+use crate::{mem, screen};
 use alloc::{string::String, vec::Vec};
-use boot::acpi::{self, EcamWindow, Fadt, Memory, Register, RemappingUnit, Tables};
+use boot::acpi::{self, EcamWindow, Fadt, Memory, Register as Place, RemappingUnit, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use boot::ipmi::Interface;
 use boot::smbios;
 use core::{ptr, slice};
+use drivers::generic::{Register, Space};
 use drivers::ioapic::Masked;
 use drivers::power::{SoftOff, sleep_type_s5};
+use drivers::wdat;
 use memory::{reader::Reader, tables::FrameSource};
 
 /// Finds the boot information that GRUB has put at this address. Returns `None` if the address makes no sense.
@@ -92,6 +94,8 @@ pub struct Platform {
     pub ecam: Vec<EcamWindow>,
     /// The interface to the management controller, and the table that names it.
     pub ipmi: Option<(&'static str, Interface)>,
+    /// The watchdog of ACPI's WDAT, or why it is not used.
+    pub wdat: Option<Result<wdat::Table, wdat::Unusable>>,
     /// DMA remapping units.
     pub remapping: Vec<RemappingUnit>,
     /// I/O port of the PM timer.
@@ -99,7 +103,7 @@ pub struct Platform {
     /// How to switch the machine off.
     pub soft_off: Option<SoftOff>,
     /// The reset register, and the value that resets the machine.
-    pub reset: Option<(Register, u8)>,
+    pub reset: Option<(Place, u8)>,
     /// The programs of the firmware's store of records.
     pub store: Option<erst::Table>,
     /// What could not be read, for the report.
@@ -155,6 +159,7 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     if p.ipmi.is_none() {
         p.ipmi = tables.find(*b"SPMI").and_then(acpi::spmi).map(|interface| ("ACPI's SPMI", interface));
     }
+    p.wdat = tables.find(*b"WDAT").map(|table| wdat::Table::new(table, |register| is_taken(register, info, &p)));
     if let Some(dmar) = tables.find(*b"DMAR") {
         p.remapping = acpi::dmar(dmar);
     }
@@ -169,13 +174,36 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     p
 }
 
+/// Whether a register is memory, the screen, what belongs to an APIC or to PCI's configuration space, or a console's.
+fn is_taken(register: Register, info: Information<'_>, platform: &Platform) -> bool {
+    const PAGE: u64 = 4096;
+    /// Ports of a UART.
+    const UART: u64 = 8;
+    /// Where the local APICs are, and where devices write their interrupts.
+    const LOCAL_APICS: (u64, u64) = (0xfee0_0000, 0xfef0_0000);
+    let is_in = |(start, end): (u64, u64)| register.address < end && start < register.end();
+    match register.space {
+        Space::Memory => {
+            let io_apics = platform.io_apics.iter().map(|&at| (at.into(), u64::from(at).saturating_add(PAGE)));
+            let windows = platform.ecam.iter().map(|window| (window.start(), window.end()));
+            let fixed = [(0, 1 << 20), LOCAL_APICS].into_iter().chain(screen::range());
+            info.usable().chain(io_apics).chain(windows).chain(fixed).any(is_in)
+        }
+        Space::Ports => {
+            let Consoles { people, programs, .. } = consoles(info);
+            let ports = people.into_iter().chain(programs).map(|uart| u64::from(uart.port));
+            ports.map(|port| (port, port.saturating_add(UART))).any(is_in)
+        }
+    }
+}
+
 /// Returns how to switch the machine off, from the FADT and the DSDT.
 fn soft_off(fadt: &Fadt<'_>, tables: &Tables<'_, impl Memory>) -> Option<SoftOff> {
     if fadt.is_hardware_reduced() {
         return None;
     }
     Some(SoftOff {
-        control: (fadt.pm1a_control()?.port()?, fadt.pm1b_control().and_then(Register::port)),
+        control: (fadt.pm1a_control()?.port()?, fadt.pm1b_control().and_then(Place::port)),
         sleep_type: sleep_type_s5(tables.dsdt(fadt)?)?,
         enable: fadt.enable(),
     })

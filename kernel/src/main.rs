@@ -55,6 +55,7 @@ mod pci;
 mod power;
 #[cfg(feature = "read-memory")]
 mod read_memory;
+mod registers;
 mod remapping;
 mod report;
 mod rules;

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "configuration space, and who may write memory")]
 
-use crate::usb;
+use crate::{registers::Pages, usb};
 use alloc::vec::Vec;
 use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
             (window.first..=window.last).for_each(|bus| look(space(window), bus, &mut elsewhere));
         }
         let all = || here.iter().chain(&elsewhere);
-        let mut pages = usb::Pages::default();
+        let mut pages = Pages::default();
         // SAFETY: as above, and nobody drives a function yet.
         let mut take = |f: &Function| Some((f.at, unsafe { usb::take(f.space, f.at, f.class, &mut pages) }?));
         taken.extend(all().filter_map(&mut take));
@@ -132,6 +132,20 @@ impl Function {
         let _guard = CONFIG.lock();
         // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan.
         unsafe { self.space.read(self.at, offset) }
+    }
+
+    /// Returns the address that a memory base address register names. `None`: it names none, or the function does not
+    /// answer accesses to its memory.
+    pub fn memory_address(&self, index: u8) -> Option<u64> {
+        const COMMAND: u16 = 4;
+        const IS_PORTS: u32 = 1;
+        let bar = u16::from(index).saturating_mul(4).saturating_add(0x10);
+        if self.read(COMMAND) as u16 & command::MEMORY == 0 || self.read(bar) & IS_PORTS != 0 {
+            return None;
+        }
+        let _guard = CONFIG.lock();
+        // SAFETY: as in `read`.
+        Some(unsafe { self.space.bar_address(self.at, index) }).filter(|&base| base != 0)
     }
 
     /// Returns what a base address register decodes. The function's driver calls it.

@@ -1,7 +1,7 @@
 //! The speed of an engine's core: raises it to full speed once, and looks once a second how fast it was.
 //!
 //! ```text
-//!  engine's core    before its first turn: raise ─▶ outcome ─▶ the report
+//!  engine's core    before its first turn: raise ─▶ outcome, watch ─▶ longest gap ─▶ the report
 //!                   a command of the control core, once a second: look ─▶ average speed, throttling ─▶ counters
 //! ```
 //!
@@ -11,11 +11,13 @@ use crate::arch::{cpuid, msr::Physical, time};
 use control::{NoMemory, copy};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use engine::control::Errand;
-use speed::{Causes, Look, Meter, Outcome, Processor};
+use speed::{Causes, Features, Look, Meter, Outcome, Processor, Watched};
 use spin::{Mutex, Once};
 
 /// Microseconds between two looks.
 const PERIOD: u64 = 1_000_000;
+/// Microseconds for which a core is watched before its first turn.
+const WATCH: u64 = 20_000;
 /// Value of [`CoreSpeed::permille`]: not known.
 const UNKNOWN: u32 = u32::MAX;
 /// Value of [`CoreSpeed::smis`]: the processor does not count them.
@@ -27,6 +29,8 @@ pub struct CoreSpeed {
     processor: Processor,
     /// What came of raising it.
     outcome: Once<Outcome>,
+    /// What it has seen while it had nothing to do but watch.
+    watched: Once<Watched>,
     /// Only the engine's core locks it, so nobody ever waits.
     meter: Mutex<Meter>,
     /// What the last look has found.
@@ -47,6 +51,7 @@ impl CoreSpeed {
         Self {
             processor: Processor::new(cpuid::words),
             outcome: Once::new(),
+            watched: Once::new(),
             meter: Mutex::new(Meter::new()),
             permille: AtomicU32::new(UNKNOWN),
             throttled: AtomicU64::new(0),
@@ -59,6 +64,16 @@ impl CoreSpeed {
     /// Raises the core that runs this, which is the engine's. Only the first call has an effect.
     pub fn raise(&self) {
         self.outcome.call_once(|| speed::raise(&self.processor, &mut Physical));
+    }
+
+    /// Watches the core that runs this, which is the engine's, for [`WATCH`]. Only the first call has an effect.
+    pub fn watch(&self) {
+        self.watched.call_once(|| speed::watch(&self.processor, &mut Physical, time::tsc, time::micros(WATCH)));
+    }
+
+    /// Returns what it has seen then, and whether this is a virtual machine. `None`: the engine's core has not done it yet.
+    pub fn watched(&self) -> Option<(&Watched, bool)> {
+        Some((self.watched.get()?, self.processor.has(Features::VIRTUAL)))
     }
 
     /// Returns what came of it, or `None` if the engine's core has not done it yet.

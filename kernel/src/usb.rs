@@ -2,35 +2,16 @@
 
 #![allow(unsafe_code, reason = "reads and writes the controllers' registers")]
 
-use crate::{arch::time, mem};
-use alloc::vec::Vec;
+use crate::{arch::time, registers::Pages};
 use core::ptr;
 use drivers::pci::{Address, ConfigSpace};
 use drivers::usb::{Kind, Registers, TakenOver, take_over};
 
 /// A register of the standard header: command, and status in the upper half.
 const COMMAND: u16 = 4;
-const PAGE: u64 = 4096;
-
-/// Pages of registers that are mapped uncached at their physical address, one after the other as they are needed.
-#[derive(Default)]
-pub struct Pages(Vec<u64>);
-
-impl Pages {
-    /// Maps the page with this address, if it is not mapped yet. Returns false if it cannot be mapped.
-    fn map(&mut self, at: u64) -> bool {
-        let page = at & !(PAGE - 1);
-        let there = self.0.contains(&page);
-        if !there && mem::map_device(page, PAGE).is_ok() {
-            self.0.push(page);
-            return true;
-        }
-        there
-    }
-}
 
 /// Takes the function over if it is a controller that has something to be taken over. Returns `None` for other functions, and for a controller
-/// that does not answer in memory: firmware does not use it. An error is the address of registers that cannot be mapped.
+/// that does not answer in memory: firmware does not use it. A UHCI controller has nothing in memory. An error is the address of registers that cannot be mapped.
 ///
 /// # Safety
 /// Nobody else uses configuration space or the function, and its windows are mapped.
@@ -38,11 +19,13 @@ pub unsafe fn take(space: ConfigSpace, at: Address, class: u32, pages: &mut Page
     let kind = Kind::of(class)?;
     // SAFETY: the caller's promise.
     let (command, base) = unsafe { (space.read(at, COMMAND) as u16, space.bar_address(at, 0)) };
-    if command & drivers::pci::command::MEMORY == 0 || base == 0 {
-        return None;
-    }
-    if !pages.map(base) {
-        return Some(Err(base));
+    if kind != Kind::Uhci {
+        if command & drivers::pci::command::MEMORY == 0 || base == 0 {
+            return None;
+        }
+        if !pages.map(base) {
+            return Some(Err(base));
+        }
     }
     Some(Ok(take_over(kind, &mut Controller { space, at, base, pages })))
 }
@@ -72,7 +55,7 @@ impl Registers for Controller<'_> {
 
     fn write(&mut self, offset: u32, value: u32) {
         if let Some(at) = self.place(offset) {
-            // SAFETY: as above. It writes the two words of the capability for legacy support only.
+            // SAFETY: as above. It writes only what takes the controller over: the words for legacy support, and registers of OHCI.
             unsafe { at.write_volatile(value) };
         }
     }

@@ -315,7 +315,7 @@ pub struct Setup {
     pub in_slot: Option<&'static str>,
     /// An NVMe controller, by its serial number, that is behind three bridges beneath a second host bridge, whose bus is [`FAR_BUS`].
     pub far: Option<&'static str>,
-    /// Two USB controllers, xHCI with a keyboard and EHCI at PCI address 00:16.0, which the firmware starts and nobody else drives. On QEMU.
+    /// Three USB controllers, xHCI with a keyboard, EHCI at PCI address 00:16.0 and UHCI at 00:17.0, which the firmware starts and nobody else drives. On QEMU.
     pub idle_usb: bool,
     /// One more ACPI table, with its header. QEMU makes its checksum.
     pub acpi_table: Option<Vec<u8>>,

@@ -17,9 +17,10 @@ mod table;
 #[cfg(test)]
 mod testing;
 
+pub use drivers::generic::{Register, Space};
 pub use program::Program;
 pub use store::Store;
-pub use table::{Action, Register, Space, Table};
+pub use table::{Action, Table};
 
 /// What a program and its store reach. All waits are bounded by the caller of it.
 pub trait Bus {

@@ -1,6 +1,7 @@
 //! Reads ACPI's table ERST (ACPI 6.5, 18.5.1): a head, and instructions of 32 bytes each.
 
 use alloc::vec::Vec;
+use drivers::generic::{self, Register};
 
 /// Bytes of the header that each ACPI table has, and of what ERST adds to it.
 const HEADER: usize = 48;
@@ -43,28 +44,6 @@ pub enum Action {
     Attributes = 0xf,
 }
 
-/// An address space (ACPI 6.5, 5.2.3.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
-    /// Physical memory.
-    Memory,
-    /// I/O ports.
-    Ports,
-}
-
-/// A register (ACPI's generic address).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Register {
-    /// Its address space.
-    pub space: Space,
-    /// Its address there.
-    pub address: u64,
-    /// Bytes of an access: 1, 2, 4 or 8.
-    pub bytes: u8,
-    /// The lowest bit of its field.
-    pub bit: u8,
-}
-
 /// An instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -101,28 +80,7 @@ impl Table {
 
 fn entry(bytes: &[u8; ENTRY]) -> Option<Entry> {
     let quad = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-    let [action, instruction, flags, _, space, bits, bit, access, ..] = *bytes;
-    let space = match space {
-        0 => Some(Space::Memory),
-        1 => Some(Space::Ports),
-        _ => None,
-    };
-    // Some firmware leaves the size of an access out; then it is that of the field.
-    let width = match access {
-        1..=4 => Some(1 << access.saturating_sub(1)),
-        0 => Some(bits.div_ceil(8)).filter(|bytes| matches!(bytes, 1 | 2 | 4 | 8)),
-        _ => None,
-    };
-    let address = quad(8)?;
-    let register = space.zip(width).and_then(|(space, bytes): (_, u8)| {
-        let last = address.checked_add(bytes.into())?.checked_sub(1)?;
-        let reachable = address != 0 && (space == Space::Memory || last <= u16::MAX.into());
-        (reachable && u32::from(bit) < u32::from(bytes).saturating_mul(8)).then_some(Register {
-            space,
-            address,
-            bytes,
-            bit,
-        })
-    });
+    let [action, instruction, flags, _, rest @ ..] = *bytes;
+    let register = Register::new(rest.first_chunk::<{ generic::BYTES }>()?);
     Some(Entry { action, instruction, flags, register, value: quad(16)?, mask: quad(24)? })
 }

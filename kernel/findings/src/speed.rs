@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use control::ReportEntry;
-use speed::{Asked, Features, Left, Outcome, Processor, Refused, Turbo};
+use speed::{Asked, Features, Left, Outcome, Processor, Refused, Turbo, Watched};
 
 use crate::cores::ranges;
 use crate::{fallback, found, warning};
@@ -111,6 +111,37 @@ fn description(asked: &Asked) -> String {
 #[must_use]
 pub fn unknown(core: u32) -> ReportEntry {
     warning(format!("speed: the engine's core {core} has not said how fast it is"))
+}
+
+/// The longest gap that an engine's core saw while it was watched before its first turn. `rate`: ticks of a second.
+#[must_use]
+pub fn gap(core: u32, watched: &Watched, rate: u64, is_virtual: bool) -> ReportEntry {
+    /// Microseconds of a gap that a frame feels. A reading of the clock takes less than a tenth of one.
+    const LONG: u64 = 50;
+    let micros = |ticks: u64| {
+        let scaled = u128::from(ticks).saturating_mul(1_000_000);
+        u64::try_from(scaled.checked_div(rate.into()).unwrap_or(0)).unwrap_or(u64::MAX)
+    };
+    let (longest, millis) = (micros(watched.longest), micros(watched.ticks) / 1000);
+    let smis = match watched.smis {
+        Some(1) => "; 1 system management interrupt".to_string(),
+        Some(smis) => format!("; {smis} system management interrupts"),
+        None => "; the processor does not count system management interrupts".to_string(),
+    };
+    let text = format!(
+        "interruptions: the engine's core {core} was watched for {millis} ms before its first turn, and something else had it for \
+         {longest} us at most{smis}"
+    );
+    if is_virtual {
+        found(format!("{text}; this is a virtual machine, whose host may take it at any time"))
+    } else if longest >= LONG || watched.smis.is_some_and(|smis| smis != 0) {
+        warning(format!(
+            "{text}; frames wait that long: look in the firmware's setup for what works in system management mode (legacy USB \
+             support, memory error reports, power capping)"
+        ))
+    } else {
+        found(text)
+    }
 }
 
 /// The revisions of the cores' microcode: number of the core and what reading it gave. Empty: nobody has one, as in a virtual machine.
@@ -223,6 +254,32 @@ mod tests {
             assert_eq!(entry.kind, kind, "{left:?}");
             assert!(entry.text.contains(words), "{left:?}: {}", entry.text);
         }
+    }
+
+    #[test]
+    fn a_core_that_something_else_had_is_told_with_its_gap() {
+        let told = |longest, smis, is_virtual| {
+            let entry = gap(1, &Watched { ticks: 40_000_000, longest, smis }, 2_000_000_000, is_virtual);
+            (entry.kind, entry.text.to_string())
+        };
+        let begin = "interruptions: the engine's core 1 was watched for 20 ms before its first turn, and something else had it for ";
+        assert_eq!(
+            told(99_999, Some(0), false),
+            (ReportKind::Found, format!("{begin}49 us at most; 0 system management interrupts"))
+        );
+        for (longest, smis, words) in [
+            (100_000, Some(0), "50 us at most; 0 system management interrupts; frames wait"),
+            (99, Some(1), "0 us at most; 1 system management interrupt; frames wait"),
+            (
+                1 << 40,
+                None,
+                "549755813 us at most; the processor does not count system management interrupts; frames wait",
+            ),
+        ] {
+            let (kind, text) = told(longest, smis, false);
+            assert!(kind == ReportKind::Warning && text.starts_with(&format!("{begin}{words}")), "{text}");
+        }
+        assert_eq!(told(1 << 30, None, true).0, ReportKind::Found);
     }
 
     #[test]

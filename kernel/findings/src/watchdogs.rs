@@ -2,11 +2,14 @@
 //! it.
 
 use alloc::format;
+use alloc::string::ToString as _;
 use boot::ipmi::Interface;
 use control::{ReportEntry, ReportKind};
 use drivers::ipmi::{self, Outcome};
 use drivers::pci::Address;
-use drivers::tco::{NoAnswer, NotArmed, Stopped};
+use drivers::tco::{NotArmed, Stopped};
+use drivers::watchdog::{Became, NoAnswer};
+use drivers::wdat;
 
 use crate::{entry, fallback, found, warning};
 
@@ -55,14 +58,82 @@ pub fn tco_without_ports(chipset: &str) -> ReportEntry {
     found(format!("TCO watchdog of Intel's {chipset} has no ports, so it is left as the firmware has set it"))
 }
 
-/// The option `machine-watchdog=`. `armed`: what became of the TCO watchdog; `None`: there is none.
+/// The watchdog of ACPI's WDAT. `became`: what became of it; an error says why the table is not used. `is_tco`: it is the
+/// TCO watchdog, of which the report has a sentence already.
 #[must_use]
-pub fn armed(seconds: u16, armed: Option<Result<(), NotArmed>>) -> ReportEntry {
-    let why = match armed {
-        Some(Ok(())) => {
-            let text = format!("the TCO watchdog resets the machine if the control core hangs for {seconds} s");
-            return entry(ReportKind::Decision, text);
+pub fn wdat(became: &Result<Became, wdat::Unusable>, is_tco: bool) -> ReportEntry {
+    match became {
+        Ok(_) if is_tco => found("ACPI's WDAT is for the same TCO watchdog, which is left to the TCO's own registers"),
+        Ok(became) => stopped(
+            "the watchdog of ACPI's WDAT",
+            *became,
+            "the control core feeds it, and if that core hangs the machine is reset; ",
+        ),
+        Err(wdat::Unusable::Off) => found("ACPI's WDAT: the firmware has switched its watchdog off"),
+        Err(why) => fallback(format!("ACPI's WDAT is not used: {why}; if the machine is reset after minutes: {SETUP}")),
+    }
+}
+
+/// The watchdog of AMD's chipset. `at`: the chipset's SMBus controller.
+#[must_use]
+pub fn fch(at: Address, became: Result<Became, NoAnswer>) -> ReportEntry {
+    match became {
+        Ok(became) => stopped("the watchdog of AMD's chipset", became, ""),
+        Err(NoAnswer) => fallback(format!(
+            "AMD's chipset (SMBus controller at {at}): its watchdog's registers do not answer; if the machine is reset after \
+             minutes: {SETUP}"
+        )),
+    }
+}
+
+/// HPE's management controller, whose watchdog the firmware's Automatic Server Recovery (ASR) uses. `None`: it does not
+/// answer in memory.
+#[must_use]
+pub fn hpe(at: Address, became: Option<Result<Became, NoAnswer>>) -> ReportEntry {
+    match became {
+        Some(Ok(became)) => stopped("the watchdog of HPE's management controller (iLO)", became, ""),
+        Some(Err(NoAnswer)) | None => fallback(format!(
+            "HPE's management controller (iLO) at {at}: its watchdog's registers do not answer; if the machine is reset \
+             after minutes, switch \"Automatic Server Recovery\" (ASR) off in the firmware's setup"
+        )),
+    }
+}
+
+/// A watchdog that sidecore has tried to stop. `consequence`: what follows if it runs on, with a semicolon.
+fn stopped(name: &str, became: Became, consequence: &str) -> ReportEntry {
+    let left = |left: Option<u64>| match left {
+        Some(left) => format!(", {left} s left until it resets the machine"),
+        None => ", and would have reset the machine".into(),
+    };
+    match became {
+        Became::Off => found(format!("{name} does not run")),
+        Became::Stopped { left: seconds } => {
+            entry(ReportKind::Decision, format!("{name} was running{}; stopped", left(seconds)))
         }
+        Became::Runs { left: seconds } => {
+            warning(format!("{name} was running{}; it cannot be stopped: {consequence}{SETUP}", left(seconds)))
+        }
+    }
+}
+
+/// What became of the option `machine-watchdog=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Armed {
+    /// The TCO watchdog. `None`: there is none.
+    pub tco: Option<Result<(), NotArmed>>,
+    /// The watchdog of ACPI's WDAT. `None`: there is none, or the TCO watchdog is armed.
+    pub wdat: Option<Result<(), wdat::NotArmed>>,
+}
+
+/// The option `machine-watchdog=`.
+#[must_use]
+pub fn armed(seconds: u16, armed: Armed) -> ReportEntry {
+    let by = |name: &str| {
+        let text = format!("{name} resets the machine if the control core hangs for {seconds} s");
+        entry(ReportKind::Decision, text)
+    };
+    let tco = match armed.tco {
+        Some(Ok(())) => return by("the TCO watchdog"),
         Some(Err(NotArmed::Unknown)) => {
             "nobody can see here whether the TCO watchdog may reset the machine: NO_REBOOT is behind P2SB or the PMC, or \
              RCBA is off"
@@ -73,7 +144,19 @@ pub fn armed(seconds: u16, armed: Option<Result<(), NotArmed>>) -> ReportEntry {
         Some(Err(NotArmed::Timer)) => "the TCO watchdog does not count",
         None => "there is no TCO watchdog that is known",
     };
-    warning(format!("`machine-watchdog={seconds}` has no effect: {why}"))
+    let wdat = match armed.wdat {
+        Some(Ok(())) => return by("the watchdog of ACPI's WDAT"),
+        Some(Err(wdat::NotArmed::Missing(action))) => format!("ACPI's WDAT has no program for {action}"),
+        Some(Err(wdat::NotArmed::Range(least, most))) => {
+            format!("the watchdog of ACPI's WDAT takes {least} to {most} s")
+        }
+        Some(Err(wdat::NotArmed::ResetsNothing)) => {
+            "the watchdog of ACPI's WDAT says that it resets nothing".to_string()
+        }
+        Some(Err(wdat::NotArmed::Stays)) => "the watchdog of ACPI's WDAT does not start".to_string(),
+        None => "there is no WDAT that can be used".to_string(),
+    };
+    warning(format!("`machine-watchdog={seconds}` has no effect: {tco}; and {wdat}"))
 }
 
 /// The watchdog of a management controller that sidecore has asked by IPMI. `table`: what names the interface. `None`:
@@ -104,41 +187,32 @@ pub fn bmc(table: &str, interface: Interface, outcome: Option<Result<Outcome, ip
     }
 }
 
-/// HPE's management controller, which may run a watchdog of its own (ASR).
-#[must_use]
-pub fn hpe(at: Address) -> ReportEntry {
-    fallback(format!(
-        "HPE's management controller (iLO) at {at}: sidecore does not stop its watchdog; if the machine is reset after \
-         minutes, switch \"Automatic Server Recovery\" (ASR) off in the firmware's setup"
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use drivers::ipmi::{Timer, kcs::Failure};
 
-    fn stopped(left: Option<u16>, harmless: Option<bool>, halts: bool) -> Result<Stopped, NoAnswer> {
+    fn halted(left: Option<u16>, harmless: Option<bool>, halts: bool) -> Result<Stopped, NoAnswer> {
         Ok(Stopped { left, harmless, halts })
     }
 
     #[test]
     fn one_that_ran_and_is_stopped_is_a_decision() {
-        let said = tco("ICH9", stopped(Some(54), Some(false), true));
+        let said = tco("ICH9", halted(Some(54), Some(false), true));
         assert_eq!(said.kind, ReportKind::Decision);
         assert_eq!(
             said.text,
             "TCO watchdog of Intel's ICH9 was running, 54 s left until it resets the machine; stopped"
         );
-        let said = tco("ICH9", stopped(Some(54), Some(true), true));
+        let said = tco("ICH9", halted(Some(54), Some(true), true));
         assert!(said.text.ends_with("54 s left, without effect, because NO_REBOOT is set; stopped"), "{}", said.text);
-        let said = tco("C620", stopped(Some(9), None, true));
+        let said = tco("C620", halted(Some(9), None, true));
         assert!(said.text.contains("behind P2SB or the PMC") && said.text.ends_with("; stopped"), "{}", said.text);
     }
 
     #[test]
     fn one_that_cannot_be_stopped_is_a_warning_with_a_way_out() {
-        let said = tco("ICH9", stopped(Some(54), Some(false), false));
+        let said = tco("ICH9", halted(Some(54), Some(false), false));
         assert_eq!(said.kind, ReportKind::Warning);
         assert!(said.text.contains("the control core feeds it") && said.text.ends_with(SETUP), "{}", said.text);
         assert_eq!(tco("ICH9", Err(NoAnswer)).kind, ReportKind::Warning);
@@ -148,7 +222,7 @@ mod tests {
     fn one_that_does_not_run_is_found() {
         for halts in [true, false] {
             assert_eq!(
-                tco("ICH9", stopped(None, Some(true), halts)),
+                tco("ICH9", halted(None, Some(true), halts)),
                 found("TCO watchdog of Intel's ICH9 does not run")
             );
         }
@@ -186,12 +260,83 @@ mod tests {
     }
 
     #[test]
-    fn an_option_without_effect_is_a_warning_with_its_reason() {
-        assert_eq!(armed(20, Some(Ok(()))).kind, ReportKind::Decision);
-        for why in [Some(Err(NotArmed::Unknown)), Some(Err(NotArmed::Strap)), Some(Err(NotArmed::Timer)), None] {
-            let said = armed(20, why);
-            assert_eq!(said.kind, ReportKind::Warning, "{why:?}");
-            assert!(said.text.starts_with("`machine-watchdog=20` has no effect: "), "{}", said.text);
+    fn watchdogs_of_other_kinds_are_told_alike() {
+        let at = Address { bus: 0, device: 0x14, function: 0 };
+        let of = |became| {
+            let all = [wdat(&Ok(became), false), fch(at, Ok(became)), hpe(at, Some(Ok(became)))];
+            all.map(|entry| (entry.kind, entry.text.to_string()))
+        };
+        let names = [
+            "the watchdog of ACPI's WDAT",
+            "the watchdog of AMD's chipset",
+            "the watchdog of HPE's management controller (iLO)",
+        ];
+        for (became, kind, words) in [
+            (Became::Off, ReportKind::Found, " does not run"),
+            (
+                Became::Stopped { left: Some(54) },
+                ReportKind::Decision,
+                " was running, 54 s left until it resets the machine; stopped",
+            ),
+            (
+                Became::Stopped { left: None },
+                ReportKind::Decision,
+                " was running, and would have reset the machine; stopped",
+            ),
+        ] {
+            assert_eq!(of(became), names.map(|name| (kind, format!("{name}{words}"))));
+        }
+        for (said, name) in of(Became::Runs { left: Some(54) }).into_iter().zip(names) {
+            assert_eq!(said.0, ReportKind::Warning);
+            assert!(
+                said.1.starts_with(name) && said.1.ends_with(SETUP) && said.1.contains("cannot be stopped"),
+                "{}",
+                said.1
+            );
+        }
+        for said in [fch(at, Err(NoAnswer)), hpe(at, Some(Err(NoAnswer))), hpe(at, None)] {
+            assert!(said.kind == ReportKind::Fallback && said.text.contains("00:14.0"), "{}", said.text);
+        }
+    }
+
+    #[test]
+    fn a_wdat_that_is_not_used_is_told_with_the_reason() {
+        let said = wdat(&Err(wdat::Unusable::Period(0)), false);
+        assert_eq!(said.kind, ReportKind::Fallback);
+        assert!(said.text.starts_with("ACPI's WDAT is not used: its period is 0 ms"), "{}", said.text);
+        assert_eq!(wdat(&Err(wdat::Unusable::Off), false).kind, ReportKind::Found);
+        assert_eq!(wdat(&Ok(Became::Off), true).kind, ReportKind::Found);
+    }
+
+    #[test]
+    fn an_option_without_effect_is_a_warning_with_both_reasons() {
+        assert_eq!(armed(20, Armed { tco: Some(Ok(())), wdat: None }).kind, ReportKind::Decision);
+        let not = |tco, wdat| armed(20, Armed { tco, wdat });
+        let of_tco = [Some(Err(NotArmed::Unknown)), Some(Err(NotArmed::Strap)), Some(Err(NotArmed::Timer)), None];
+        let of_wdat = [
+            Some(Err(wdat::NotArmed::Missing(wdat::Action::Start))),
+            Some(Err(wdat::NotArmed::Range(2, 10))),
+            Some(Err(wdat::NotArmed::ResetsNothing)),
+            Some(Err(wdat::NotArmed::Stays)),
+            None,
+        ];
+        for tco in of_tco {
+            assert_eq!(
+                not(tco, Some(Ok(()))),
+                entry(
+                    ReportKind::Decision,
+                    "the watchdog of ACPI's WDAT resets the machine if the control core hangs for 20 s"
+                )
+            );
+            for wdat in of_wdat {
+                let said = not(tco, wdat);
+                assert_eq!(said.kind, ReportKind::Warning, "{tco:?} {wdat:?}");
+                assert!(
+                    said.text.starts_with("`machine-watchdog=20` has no effect: ") && said.text.contains("; and "),
+                    "{}",
+                    said.text
+                );
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!  CPUID ─▶ Processor ─┬─▶ raise()         an engine's core, once: MSRs written for full speed ─▶ Outcome
 //!                      ├─▶ Meter::look()   an engine's core, once a second: average speed, throttling
+//!                      ├─▶ watch()         an engine's core, once: the longest time for which something else had it
 //!                      └─▶ microcode()     each core, once: the revision of its microcode
 //! ```
 //!
@@ -14,12 +15,14 @@
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+mod gap;
 mod meter;
 mod microcode;
 mod msrs;
 mod processor;
 mod raise;
 
+pub use gap::{Watched, watch};
 pub use meter::{Causes, Look, Meter};
 pub use microcode::microcode;
 pub use msrs::{Access, Msrs, Refused};

@@ -601,6 +601,35 @@ fn system_management_interrupts_are_counted_from_one_look_to_the_next() {
 }
 
 #[test]
+fn the_longest_gap_and_the_interrupts_of_a_watched_core_are_kept() {
+    let server = cpu("Granite Rapids");
+    let mut registers = server.registers();
+    registers.values.insert(SMI_COUNT, 7);
+    // A clock whose readings are 10 ticks apart, but for two gaps.
+    let after = |gaps: [(u64, u64); 2], ticks, registers: &mut Registers| {
+        let mut time = 1000;
+        let clock = || {
+            time += 10 + gaps.iter().filter(|(at, _)| *at == time).map(|(_, gap)| gap).sum::<u64>();
+            time
+        };
+        watch(&server.processor(), registers, clock, ticks)
+    };
+    let quiet = after([(0, 0); 2], 1000, &mut registers);
+    assert_eq!(quiet, Watched { ticks: 1000, longest: 10, smis: Some(0) });
+    let two = after([(1500, 300), (1900, 200)], 1000, &mut registers);
+    assert_eq!(two, Watched { ticks: 1100, longest: 310, smis: Some(0) });
+    // One that does not end in time is seen too.
+    assert_eq!(after([(1990, 5000), (0, 0)], 1000, &mut registers).longest, 5010);
+    // Elsewhere nobody counts, and nobody asks.
+    registers.read.clear();
+    registers.values.remove(&SMI_COUNT);
+    assert_eq!(watch(&server.processor(), &mut registers, || 5, 0), Watched { ticks: 0, longest: 0, smis: None });
+    let before = registers.read.len();
+    assert_eq!(watch(&cpu("EPYC 7713").processor(), &mut registers, || 5, 0).smis, None);
+    assert_eq!(registers.read.len(), before);
+}
+
+#[test]
 fn where_there_is_nothing_to_look_at_nobody_looks() {
     assert!(CPUS.iter().all(|cpu| Meter::has_something(&cpu.processor()) == (cpu.asked != Err(Left::Virtual))));
 }

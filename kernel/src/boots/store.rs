@@ -2,12 +2,11 @@
 
 #![allow(unsafe_code, reason = "reaches the registers of the firmware's store")]
 
-use crate::{arch::time, facts::facts, mem};
+use crate::{arch::time, facts::facts, mem, registers};
 use alloc::{format, string::String, vec::Vec};
 use core::ptr;
 use erst::{Bus, Error, Register, Space, Store};
 use spin::Mutex;
-use x86_64::instructions::port::Port;
 
 /// Most bytes of the range in which the firmware takes records.
 const MOST_RANGE: u64 = 1 << 20;
@@ -92,10 +91,10 @@ pub fn with<R>(with: impl FnOnce(&mut Store<'_, Firmware>) -> Result<R, Error>) 
 pub struct Firmware;
 
 impl Firmware {
-    /// A register in memory, if it is in a page that is mapped for the store and at a multiple of its size.
-    fn register(address: u64, bytes: u8) -> Option<usize> {
-        let is_mapped = MAPPED.lock().pages.contains(&page_of(address));
-        (is_mapped && address.is_multiple_of(bytes.into())).then_some(address as usize)
+    /// A register that may be used: one in memory has to be in a page that is mapped for the store.
+    fn register(space: Space, address: u64, bytes: u8) -> Option<Register> {
+        let is_mapped = space == Space::Ports || MAPPED.lock().pages.contains(&page_of(address));
+        is_mapped.then_some(Register { space, address, bytes, bit: 0 })
     }
 
     /// Bytes of the range of records.
@@ -108,62 +107,15 @@ impl Firmware {
 
 impl Bus for Firmware {
     fn read(&mut self, space: Space, address: u64, bytes: u8) -> Option<u64> {
-        match space {
-            Space::Memory => {
-                let at = Self::register(address, bytes)?;
-                // SAFETY: ACPI names the register, its page is mapped, and it is aligned.
-                Some(unsafe {
-                    match bytes {
-                        1 => ptr::with_exposed_provenance::<u8>(at).read_volatile().into(),
-                        2 => ptr::with_exposed_provenance::<u16>(at).read_volatile().into(),
-                        4 => ptr::with_exposed_provenance::<u32>(at).read_volatile().into(),
-                        _ => ptr::with_exposed_provenance::<u64>(at).read_volatile(),
-                    }
-                })
-            }
-            Space::Ports => {
-                let port = u16::try_from(address).ok()?;
-                // SAFETY: ACPI names the port for this purpose.
-                unsafe {
-                    match bytes {
-                        1 => Some(Port::<u8>::new(port).read().into()),
-                        2 => Some(Port::<u16>::new(port).read().into()),
-                        4 => Some(Port::<u32>::new(port).read().into()),
-                        _ => None,
-                    }
-                }
-            }
-        }
+        let register = Self::register(space, address, bytes)?;
+        // SAFETY: ACPI names the register for this purpose, and its page is mapped.
+        unsafe { registers::read(register) }
     }
 
     fn write(&mut self, space: Space, address: u64, bytes: u8, value: u64) -> Option<()> {
-        match space {
-            Space::Memory => {
-                let at = Self::register(address, bytes)?;
-                // SAFETY: as in `read`.
-                unsafe {
-                    match bytes {
-                        1 => ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(value as u8),
-                        2 => ptr::with_exposed_provenance_mut::<u16>(at).write_volatile(value as u16),
-                        4 => ptr::with_exposed_provenance_mut::<u32>(at).write_volatile(value as u32),
-                        _ => ptr::with_exposed_provenance_mut::<u64>(at).write_volatile(value),
-                    }
-                }
-            }
-            Space::Ports => {
-                let port = u16::try_from(address).ok()?;
-                // SAFETY: as in `read`.
-                unsafe {
-                    match bytes {
-                        1 => Port::<u8>::new(port).write(value as u8),
-                        2 => Port::<u16>::new(port).write(value as u16),
-                        4 => Port::<u32>::new(port).write(value as u32),
-                        _ => return None,
-                    }
-                }
-            }
-        }
-        Some(())
+        let register = Self::register(space, address, bytes)?;
+        // SAFETY: as in `read`.
+        unsafe { registers::write(register, value) }
     }
 
     fn load(&mut self, address: u64, to: &mut [u8]) -> Option<()> {

@@ -172,11 +172,13 @@ impl Engine {
         }
         if self.shares_control_core() {
             self.speed.raise();
+            self.speed.watch();
         } else if let Some(core) = cores::get(self.core)
             && let Some(mut io_loop) = held.take()
         {
             core.give(move |_| {
                 self.speed.raise();
+                self.speed.watch();
                 options::self_test_on_engine_core();
                 vector::enable();
                 cache::join(None);

@@ -118,6 +118,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     command.args(["-mon", "chardev=monitor,mode=control"]);
     if setup.idle_usb {
         command.args(["-device", "qemu-xhci,id=usb", "-device", "usb-kbd,bus=usb.0", "-device", "usb-ehci,addr=0x16"]);
+        command.args(["-device", "piix3-usb-uhci,addr=0x17"]);
     }
     nvme::add(&mut command, run.folder, setup)?;
     virtio_disk::add(&mut command, run.folder, setup)?;

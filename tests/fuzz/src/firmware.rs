@@ -10,7 +10,10 @@ use boot::information::{Framebuffer, FramebufferContent, Information, Module};
 use boot::ipmi::Interface;
 use boot::smbios;
 use boot::srat::node_of;
+use drivers::generic::{Register as Generic, Space};
 use drivers::power::sleep_type_s5;
+use drivers::watchdog::Became;
+use drivers::wdat::{self, Bus};
 
 use crate::input::Input;
 use crate::planted::planted;
@@ -39,9 +42,68 @@ impl Memory for Ram {
     }
 }
 
+/// A watchdog: each register has what was written there last, and nothing at first. Only registers that the table may name are
+/// ever reached, as wide as they are.
+#[derive(Default)]
+struct Watchdog {
+    written: Vec<(Generic, u32)>,
+    accesses: u32,
+}
+
+impl Watchdog {
+    fn reach(&mut self, register: Generic) {
+        self.accesses += 1;
+        let Generic { space, address, bytes, .. } = register;
+        assert!(matches!(bytes, 1 | 2 | 4) && address != 0, "{register}");
+        match space {
+            Space::Memory => assert!(address.is_multiple_of(bytes.into()) && !is_taken(register), "{register}"),
+            Space::Ports => assert!((0x100..0xcf8).contains(&address) || address >= 0xd00, "{register}"),
+        }
+        assert!(self.accesses < 10_000, "programs end");
+    }
+}
+
+impl Bus for Watchdog {
+    fn read(&mut self, register: Generic) -> u32 {
+        self.reach(register);
+        let last = self.written.iter().rev().find(|(other, _)| other.address == register.address);
+        last.map_or(0, |&(_, value)| value)
+    }
+
+    fn write(&mut self, register: Generic, value: u32) {
+        self.reach(register);
+        assert!(u64::from(value) >> (8 * u32::from(register.bytes)) == 0, "{value:#x} at {register}");
+        self.written.push((register, value));
+    }
+}
+
+/// Memory, as the watchdog's table must not name it.
+fn is_taken(register: Generic) -> bool {
+    register.space == Space::Memory && register.address < 1 << 20
+}
+
+/// What a table says of a watchdog: how many of its instructions are used, or nothing if it is not used.
+fn watchdog(table: &[u8]) -> Option<usize> {
+    let table = match wdat::Table::new(table, is_taken) {
+        Ok(table) => table,
+        Err(why) => {
+            assert!(!why.to_string().is_empty());
+            return None;
+        }
+    };
+    let mut bus = Watchdog::default();
+    let _ = table.stop(&mut bus);
+    if table.arm(&mut bus, 20).is_ok() {
+        // What says that it runs says so now.
+        assert_ne!(table.stop(&mut Watchdog { accesses: 0, ..bus }), Became::Off);
+    }
+    Some(table.registers().count())
+}
+
 /// What the tables say.
 #[derive(Default)]
 struct Machine {
+    watchdog: Option<usize>,
     cores: Vec<u32>,
     nodes: Vec<(u32, u32)>,
     windows: Vec<EcamWindow>,
@@ -145,6 +207,35 @@ fn console(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     table(b"SPCR", revision, &whole[36..])
 }
 
+fn wdat(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
+    let mut body = vec![32, 0, 0, 0, 0xff, 0, 0xff, 0xff, 0xff, 0, 0, 0];
+    body.extend([600_u32, 0x3ff, 2, 1].map(u32::to_le_bytes).concat());
+    let mut lines: Vec<[u8; 24]> = Vec::new();
+    let mut line = |action: u8, instruction: u8, port: u16, bit: u8, value: u32| {
+        let mut line = [0; 24];
+        line[..8].copy_from_slice(&[action, instruction, 0, 0, 1, 32, bit, 3]);
+        line[8..10].copy_from_slice(&port.to_le_bytes());
+        line[16..20].copy_from_slice(&value.to_le_bytes());
+        line[20] = 1;
+        lines.push(line);
+    };
+    let port = 0x400 + u16::from(input.byte());
+    // It feeds, says whether it runs, stops, starts and takes a count.
+    line(0x01, 2, port + 8, 0, 1);
+    line(0x08, 0, port, input.byte() % 32, 1);
+    line(0x0b, 0x82, port, 3, 0);
+    line(0x09, 0x82, port, 3, 1);
+    line(0x06, 0x83, port + 4, 0, 0);
+    for _ in 0..input.byte() % 8 {
+        let (action, instruction, bit) = (0x10 + input.byte() % 4, input.byte() % 4, input.byte() % 32);
+        line(action, instruction, port, bit, u32::from(input.byte()));
+    }
+    machine.watchdog = Some(lines.iter().filter(|line| line[0] < 0x12).count());
+    body.extend((lines.len() as u32).to_le_bytes());
+    body.extend(lines.concat());
+    table(b"WDAT", 1, &body)
+}
+
 fn dsdt(input: &mut Input<'_>, machine: &mut Machine) -> Vec<u8> {
     let mut body: Vec<u8> = (0..input.byte()).collect();
     let (a, b) = (input.byte() % 8, input.byte() % 8);
@@ -197,7 +288,14 @@ fn build(input: &mut Input<'_>, machine: &mut Machine) -> (Vec<u8>, Vec<(usize, 
     };
     let aml = add(&dsdt(input, machine));
     let madt = madt(input, machine);
-    let tables = [madt, srat(input, machine), mcfg(input, machine), fadt(input, machine, aml), console(input, machine)];
+    let tables = [
+        madt,
+        srat(input, machine),
+        mcfg(input, machine),
+        fadt(input, machine, aml),
+        console(input, machine),
+        wdat(input, machine),
+    ];
     let at = tables.map(|table| add(&table));
     let wide = input.flag();
     let root = if wide {
@@ -255,14 +353,14 @@ fn read_tables(input: &mut Input<'_>) {
             return;
         }
     };
-    let signatures = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR"];
+    let signatures = [b"APIC", b"SRAT", b"MCFG", b"FACP", b"SPCR", b"WDAT"];
     let found = signatures.map(|signature| tables.find(*signature));
     for table in found.iter().flatten() {
         assert_eq!(table.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0, "a wrong checksum");
     }
     assert!(damaged || found.iter().all(Option::is_some), "a table is missing");
     let has_console = found[4].is_some();
-    let [madt, srat, mcfg, fadt, console] = found.map(Option::unwrap_or_default);
+    let [madt, srat, mcfg, fadt, console, wdat] = found.map(Option::unwrap_or_default);
     let listed = cores(madt);
     assert!(listed.addable <= listed.offline.len() && listed.offline.iter().all(|id| !listed.enabled.contains(id)));
     let ids = listed.enabled;
@@ -274,6 +372,7 @@ fn read_tables(input: &mut Input<'_>) {
     for &EcamWindow { base, first, last, .. } in &windows {
         assert!(first <= last && base.checked_add((u64::from(last) + 1) << 20).is_some(), "a window");
     }
+    let watched = watchdog(wdat);
     // Tables of other kinds are as good as any bytes for these.
     for table in [madt, srat, mcfg] {
         for interface in [spmi(table), smbios::ipmi(table.get(36..).unwrap_or_default())].into_iter().flatten() {
@@ -295,13 +394,13 @@ fn read_tables(input: &mut Input<'_>) {
         ports.people.is_some_and(|uart| uart.port <= 0xfff8 && Some(uart.port) != ports.programs.map(|uart| uart.port))
     );
     assert_eq!(ports.source == Source::Spcr, matches!(console, Some(Spcr::Uart(_))));
-    let read = (ids, nodes, windows, fadt.pm_timer(), fadt.pm1a_control(), fadt.reset(), sleep, console);
+    let read = (ids, nodes, windows, fadt.pm_timer(), fadt.pm1a_control(), fadt.reset(), sleep, console, watched);
     if planted() {
         machine.cores.push(1);
     }
-    let Machine { cores, nodes, windows, pm_timer, pm1a, reset, sleep, console } = machine;
+    let Machine { watchdog, cores, nodes, windows, pm_timer, pm1a, reset, sleep, console } = machine;
     assert!(
-        damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep, console),
+        damaged || read == (cores, nodes, windows, pm_timer, pm1a, reset, sleep, console, watchdog),
         "what is not damaged is read: {read:?}"
     );
 }

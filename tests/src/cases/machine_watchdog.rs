@@ -56,6 +56,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ),
             fed,
         ),
+        alone(
+            scenario(
+                "wdat-watchdog",
+                "the same where nobody can see NO_REBOOT: ACPI's WDAT arms the TCO watchdog, a control core that hangs is \
+                 reset, one that does not lives on; a WDAT that names sidecore's memory is refused",
+            ),
+            by_wdat,
+        ),
     ]
 }
 
@@ -200,4 +208,98 @@ fn fed(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("of these times since it runs", expired(&session)? - 4, 0)?;
     session.shut_down()?;
     context.figures.exactly("boots", session.console()?.matches("what this machine has:").count(), 3)
+}
+
+/// Programs of a WDAT: an action, an instruction (its highest bit: what is not in the mask stays), the port of a register of
+/// 16 bits, the lowest bit of a field, a value, a mask.
+type Line = (u8, u8, u16, u8, u32, u32);
+
+/// A WDAT for the TCO watchdog, as chipsets have it. The timer's period is 0.6 s. `feed`: where the register is that feeds
+/// it: an address space, and an address there.
+fn wdat(feed: (u8, u64)) -> Vec<u8> {
+    const PORTS: u8 = 1;
+    let (compare, read, write, write_input, preserve) = (0, 1, 2, 3, 0x80);
+    let (rld, control, timer) = (TCO, TCO + 0x08, TCO + 0x12);
+    let lines: [Line; 6] = [
+        (0x01, write, rld, 0, 1, 0x3ff),
+        (0x04, read, rld, 0, 0, 0x3ff),
+        (0x06, write_input | preserve, timer, 0, 0, 0x3ff),
+        (0x08, compare, control, 11, 0, 1),
+        (0x09, write | preserve, control, 11, 0, 1),
+        (0x0b, write | preserve, control, 11, 1, 1),
+    ];
+    let mut table = vec![0; 68];
+    let mut put = |at: usize, bytes: &[u8]| table[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"WDAT");
+    put(4, &(68 + 24 * lines.len() as u32).to_le_bytes());
+    put(8, &[1]);
+    put(10, b"SIDECOTESTWDAT\0\0");
+    put(36, &[32, 0, 0, 0, 0xff, 0, 0xff, 0xff, 0xff]);
+    for (at, value) in [(48, 600), (52, 0x3ff), (56, 4), (64, lines.len() as u32)] {
+        put(at, &u32::to_le_bytes(value));
+    }
+    put(60, &[1]);
+    for (action, instruction, port, bit, value, mask) in lines {
+        let (space, address) = if action == 0x01 { feed } else { (PORTS, port.into()) };
+        table.extend([action, instruction, 0, 0, space, 16, bit, 2]);
+        table.extend(address.to_le_bytes());
+        table.extend([value, mask].map(u32::to_le_bytes).concat());
+    }
+    table
+}
+
+/// GRUB's commands that make NO_REBOOT 0 and then hide it, as it is on chipsets from the 100 series on: RCBA, by which it is
+/// reached, is off.
+fn hide_no_reboot() -> Vec<String> {
+    const LPC: u32 = 0x1f << 3;
+    const RCBA: u32 = 0xf0;
+    vec![
+        format!("write_dword {GCS:#x} 0"),
+        format!("outl 0xcf8 {:#x}", 1 << 31 | LPC << 8 | RCBA),
+        "outl 0xcfc 0xfed1c000".to_owned(),
+    ]
+}
+
+fn by_wdat(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("wdat-watchdog", &[Guest::new(1).then("obey")]);
+    (setup.tco, setup.reboots, setup.grub) = (true, true, hide_no_reboot());
+    setup.acpi_table = Some(wdat((1, TCO.into())));
+    let armed = format!("the watchdog of ACPI's WDAT resets the machine if the control core hangs for {FED} s");
+
+    // The control core hangs in its loop.
+    let mut hangs = setup.clone();
+    hangs.options = "emulator machine-watchdog=20 watchdog=0 selftest=stuck-control";
+    let mut session = context.boot(&hangs)?;
+    begun(&mut session, 2)?;
+    context.figures.at_least("times the timer was at 0, of a hang in the loop", expired(&session)? as u64, 2)?;
+    context.figures.at_least("times it was armed", session.console()?.matches(&armed).count() as u64, 1)?;
+    drop(session);
+
+    // It does not hang: the machine is there when the watchdog would have reset it twice.
+    setup.options = "emulator machine-watchdog=20";
+    let mut session = context.boot(&setup)?;
+    reported(&mut session, "ACPI's WDAT is for the same TCO watchdog")?;
+    session.all_obey(["a"])?;
+    let since = Instant::now();
+    while since.elapsed() < seconds(3 * FED) {
+        session.act("a", "seen", seconds(60))?;
+        sleep(seconds(1));
+    }
+    session.shut_down()?;
+    let console = session.console()?;
+    context.figures.exactly(
+        "boots with a control core that feeds it",
+        console.matches("what this machine has:").count(),
+        1,
+    )?;
+    context.figures.exactly("times the timer was at 0", expired(&session)?, 0)?;
+
+    // The register that feeds it is in memory: that of the image.
+    setup.acpi_table = Some(wdat((0, 0x20_0000)));
+    let mut session = context.boot(&setup)?;
+    let said = reported(&mut session, "ACPI's WDAT is not used: ")?;
+    ensure!(said.contains("its program for RESET names memory 0x200000, 2 bytes"), "{said}");
+    reported(&mut session, "`machine-watchdog=20` has no effect: ")?;
+    session.all_obey(["a"])?;
+    session.shut_down().map(drop)
 }
