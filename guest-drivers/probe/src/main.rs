@@ -150,7 +150,9 @@ fn act(action: &str, machine: &Machine, (device, disk): (Option<Parts>, Option<P
         ("small-mss", Ok(least), Some(device), Some(peer)) => flood::small_mss(device, peer, least.into()),
         ("babble", Ok(least), ..) => flood::babble(least.into()),
         ("race-decode", Ok(least), Some(device), _) => race::decode(device, least.into()),
-        ("race-reset", Ok(least), Some(device), _) => disk.map_or(Err(NONE), |disk| race::reset(device, disk, least.into())),
+        ("race-reset", Ok(least), Some(device), _) => {
+            disk.map_or(Err(NONE), |disk| race::reset(device, disk, least.into()))
+        }
         ("race-startup", Ok(least), ..) => race::startup(least.into()),
         ("busy", ..) => race::busy(),
         ("uncached", ..) => abuse::uncached(),
