@@ -21,13 +21,15 @@ const ASTRAY: u64 = 50;
 /// Size of the file from outside, and of the one back, in MiB.
 const FILE: u32 = 64;
 const BACK: u32 = 32;
+/// The VLAN of tagged frames.
+const VLAN: u16 = 7;
 /// The uplink's name.
 const WIRE: &str = "wire";
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let igb = "QEMU's 82576 and a virtio device as uplinks, Debian at the 82576's other end: pings, TCP both ways with \
-               offloads, files both ways, tags; the counters are those of the other end, and QEMU has no complaint";
+               offloads, files both ways, tagged frames; the counters are those of the other end, and QEMU has no complaint";
     vec![alone(Scenario::new("uplink-igb", igb, QEMU).taking_turns(), uplink_igb)]
 }
 
@@ -76,6 +78,12 @@ fn uplink_igb(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.same_file(&format!("intact: a file of {BACK} MiB out of a"), &sent, &received)?;
     let answered = ask(&mut session, "a", &format!("ping:{PINGS}:{SECOND_HOST_ADDRESS}"))?;
     context.figures.exactly("pings from a by the virtio device answered", number(&answered, "received")?, PINGS)?;
+
+    // The device removes the tag of a frame that comes, and the engine puts it back.
+    peer.ask(&format!("vlan:{VLAN}:10.0.7.{PEER}/24"), seconds(60))?;
+    ask(&mut session, "b", &format!("vlan:{VLAN}:10.0.7.2/24"))?;
+    let answered = ask(&mut session, "b", &format!("ping:{PINGS}:10.0.7.{PEER}:56"))?;
+    context.figures.exactly("tagged pings from b answered", number(&answered, "received")?, PINGS)?;
 
     counted(context, &session.counters()?)?;
     nobody_complains(context, &peer.nic, "ixgbe")?;
