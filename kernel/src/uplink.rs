@@ -4,6 +4,8 @@
 //! sees nothing of the NICs.
 
 pub mod any_nic;
+mod igb;
+mod intel;
 mod virtio;
 mod x520;
 
@@ -76,7 +78,7 @@ const _: () = assert!(config::MAX_UPLINKS <= MAX_UPLINKS);
 pub fn memory(config: &Config) -> u64 {
     let devices = devices(config);
     let with_nic = config.uplinks.iter().filter(|port| port.device.is_some());
-    // The NIC may be a virtio device, which takes less than an 82599.
+    // The NIC may be a virtio device or an 82576, which take less than an 82599.
     with_nic.map(|port| x520::memory(port.steering, ReceiveQueues::of(port.steering, devices))).sum()
 }
 

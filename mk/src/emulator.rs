@@ -204,6 +204,19 @@ impl Launch for Emulator {
         Ok(Joined { session, nic, peer })
     }
 
+    fn launch_with_peer(
+        &mut self,
+        setup: &Setup,
+        peer: &scenarios::linux::Setup,
+    ) -> Result<(Session, scenarios::linux::Linux)> {
+        let folder = self.folder(&setup.name)?;
+        let [ours, theirs] = [SocketPath::new("wire"), SocketPath::new("wire")];
+        let (our_path, their_path) = (ours.0.clone(), theirs.0.clone());
+        let peer = linux::one(self.platform, peer, &folder, theirs, &our_path, true)?;
+        let session = self.launch_in(&folder, setup, &[], vec![(ours, their_path)])?;
+        Ok((session, peer))
+    }
+
     fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])> {
         let folder = self.folder(&setup.name)?;
         let [far_first, far_second, first, second] = [(); 4].map(|()| SocketPath::new("wire"));

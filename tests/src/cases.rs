@@ -52,6 +52,7 @@ mod trace_symbols;
 mod two_guests;
 mod uplink;
 mod uplink_faults;
+mod uplink_igb;
 mod uplink_virtio;
 mod vhost;
 mod virtio_disk;
@@ -75,6 +76,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         attackers::list(),
         requests::list(),
         rings::list(),
+        uplink_igb::list(),
         uplink_virtio::list(),
         remapping::list(),
         uplink::list(),

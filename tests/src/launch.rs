@@ -30,6 +30,10 @@ pub trait Launch {
     /// records the frames on the wire.
     fn launch_joined(&mut self, setup: &Setup, peer: &linux::Setup, capture: bool) -> Result<Joined>;
 
+    /// Starts a server with an [`Uplink::Igb`](crate::setup::Uplink::Igb), and a machine of plain Linux with an 82599 at the
+    /// other end of its wire. The frames on the wire are recorded.
+    fn launch_with_peer(&mut self, setup: &Setup, peer: &linux::Setup) -> Result<(Session, Linux)>;
+
     /// Starts a server with two 82599s.
     fn launch_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])>;
 
@@ -142,6 +146,9 @@ pub mod nowhere {
         }
         fn build_module(&mut self, _: &Content, _: &str) -> Result<PathBuf> {
             bail!("nothing to build")
+        }
+        fn launch_with_peer(&mut self, _: &Setup, _: &linux::Setup) -> Result<(Session, Linux)> {
+            bail!("nothing to start")
         }
         fn launch_with_two(&mut self, _: &Setup) -> Result<(Session, [Nic; 2])> {
             bail!("nothing to start")

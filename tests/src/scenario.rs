@@ -114,6 +114,15 @@ impl<'a> Context<'a> {
         Ok(joined)
     }
 
+    /// Boots sidecore with QEMU's 82576, and a machine of plain Linux at the other end of its wire. Waits until that
+    /// machine obeys.
+    pub fn boot_with_peer(&mut self, setup: &Setup, peer: &linux::Setup) -> Result<(Session, Linux)> {
+        let (session, mut peer) = self.launch.launch_with_peer(setup, peer)?;
+        peer.answer("obey", seconds(240))?;
+        peer.ask("carrier:on:60", seconds(120))?;
+        Ok((session, peer))
+    }
+
     /// Boots sidecore with two 82599s.
     pub fn boot_with_two(&mut self, setup: &Setup) -> Result<(Session, [Nic; 2])> {
         self.launch.launch_with_two(setup)

@@ -92,7 +92,22 @@ pub enum Uplink {
     /// Two 82599s. The host answers at [`SECOND_HOST_ADDRESS`] on the one at 01:00.0, and at [`HOST_ADDRESS`] on the
     /// one at 02:00.0: see [`crate::launch::Launch::launch_with_two`].
     TwoX520,
+    /// QEMU's 82576 at PCI address 00:12.0, with another machine at the other end of its wire: see
+    /// [`crate::launch::Launch::launch_with_peer`]. Beside it a virtio network device, on which the host answers at
+    /// [`SECOND_HOST_ADDRESS`], at 00:11.0.
+    Igb,
 }
+
+/// What QEMU traces of its 82576: accesses to registers that it does not have, and writes to those that cannot be written; to
+/// registers of the PHY likewise. The last is a reset, which shows that the trace is on.
+pub const IGB_EVENTS: [&str; 6] = [
+    "e1000e_wrn_regs_write_ro",
+    "e1000e_wrn_regs_write_unknown",
+    "e1000e_wrn_regs_read_unknown",
+    "igb_core_mdic_read_unhandled",
+    "igb_core_mdic_write_unhandled",
+    "e1000e_core_ctrl_sw_reset",
+];
 
 /// An NVMe namespace of an emulated server. It holds zeroes at first, unless [`Setup::contents`] has more. Namespaces with the same serial
 /// number belong to the same controller, and are numbered from 1 in their order.

@@ -337,7 +337,5 @@ pub(crate) const RXCTRL_RXEN: u32 = 1;
 pub(crate) const RXCSUM_PCSD: u32 = 1 << 13;
 /// MCSTCTRL: the multicast table is used, with bits 47:36 of an address (8.2.3.7).
 pub(crate) const MCSTCTRL_MFE: u32 = 1 << 2;
-/// RAH: the address is valid (8.2.3.7).
-pub(crate) const RAH_VALID: u32 = 1 << 31;
 /// PFVLVF: the entry is valid (8.2.3.27).
 pub(crate) const PFVLVF_VALID: u32 = 1 << 31;

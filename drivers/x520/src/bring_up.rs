@@ -2,20 +2,22 @@
 
 use core::num::NonZero;
 
+use intel_nic::filter::{RAH_VALID, Tables as _};
+use intel_nic::receive::BUFFER_BYTES;
+use intel_nic::state::{Failure, State};
+
 use crate::bits::{
     CTRL_EXT_DRV_LOAD, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE, Hlreg0,
-    RAH_VALID, RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister, Txdctl,
+    RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister, Txdctl,
 };
 use crate::config::Steering;
 use crate::device::X520;
-use crate::receive::BUFFER_BYTES;
 use crate::registers::{
     CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, HLREG0, MAXFRS, MTQC, RAH,
     RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS, TDBAH, TDBAL,
     TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
 };
-use crate::state::{Failure, State};
-use crate::{filter_tables, pools, rss, statistics};
+use crate::{pools, rss, statistics};
 
 /// Longest time in which DMA ends, in microseconds.
 const QUIESCE_TIME: u64 = 100_000;
@@ -170,7 +172,7 @@ impl<R: Registers, T> X520<R, T> {
     fn set_up_receive(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
         bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_NS_DIS);
-        filter_tables::program(bus, &self.filter, config.steering, config.receive_queues);
+        self.tables().program(&self.filter);
         for n in 0..8 {
             bus.write(&RXPBSIZE, n, if n == 0 { RECEIVE_BUFFER } else { 0 });
         }

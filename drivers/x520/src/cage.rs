@@ -3,7 +3,7 @@
 use crate::i2c::{CHUNK, Fault, Transfer};
 use crate::module::{ID_BYTES, Module};
 use crate::registers::{Bus, Registers};
-use crate::semaphore::{self, Resource};
+use crate::semaphore;
 
 /// Looks for a module before the cage counts as empty, and microseconds between them.
 const LOOKS: u8 = 2;
@@ -66,7 +66,7 @@ impl Look {
 
     /// Takes one step. Returns what is in the cage once that is known.
     pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, now: u64) -> Option<Found> {
-        let wires = Resource::phy(self.port);
+        let wires = semaphore::phy(self.port);
         match &mut self.step {
             Step::Pause(until) if now < *until => None,
             Step::Pause(_) => {
@@ -74,11 +74,11 @@ impl Look {
                 None
             }
             Step::Take { deadline } => {
-                if !semaphore::take(bus, wires) {
+                if !wires.take(bus) {
                     if now < *deadline {
                         return None;
                     }
-                    semaphore::force(bus, wires);
+                    wires.force(bus);
                     self.forced = true;
                 }
                 self.step = Step::Read(Transfer::new(self.count as u8, now));
@@ -87,7 +87,7 @@ impl Look {
             Step::Read(transfer) => {
                 let read = transfer.poll(bus, now)?;
                 // Others may have the wires between two transfers.
-                semaphore::release(bus, wires);
+                wires.release(bus);
                 self.step = Step::Pause(now);
                 match read {
                     Ok(chunk) => self.take(chunk),
@@ -106,7 +106,7 @@ impl Look {
     pub(crate) fn leave<R: Registers>(&mut self, bus: &Bus<R>) {
         if let Step::Read(transfer) = &mut self.step {
             transfer.release(bus);
-            semaphore::release(bus, Resource::phy(self.port));
+            semaphore::phy(self.port).release(bus);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Configuration of the device, and its check.
 
-use crate::dma::DESCRIPTOR_BYTES;
-use crate::offload::MAX_HEADER;
-use crate::receive::BUFFER_BYTES;
+use intel_nic::MAX_HEADER;
+use intel_nic::dma::DESCRIPTOR_BYTES;
+use intel_nic::receive::BUFFER_BYTES;
+
 use crate::{pools, rss};
 
 /// How the device chooses the receive queue of a frame.

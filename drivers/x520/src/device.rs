@@ -3,18 +3,36 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use intel_nic::MAX_HEADER;
+use intel_nic::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
+use intel_nic::family::Family;
+use intel_nic::lights::Lights;
+use intel_nic::receive::{BUFFER_BYTES, ReceiveQueue};
+use intel_nic::registers::Register;
+use intel_nic::state::{State, Status};
+use intel_nic::transmit::TransmitQueue;
+
 use crate::config::{Config, ConfigError, Steering};
-use crate::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
-use crate::filter::Filter;
-use crate::lights::Lights;
+use crate::filter::{Filter, MAX_ADDRESSES};
+use crate::filter_tables::Tables;
 use crate::link::{Cage, LinkSetup};
 use crate::nic::{Link, Refused, Statistics};
-use crate::offload::MAX_HEADER;
 use crate::pools;
-use crate::receive::{BUFFER_BYTES, ReceiveQueue};
-use crate::registers::{Bus, Registers};
-use crate::state::{State, Status};
-use crate::transmit::TransmitQueue;
+use crate::registers::{Bus, RDT, Registers, TDT};
+
+/// The 82599 among Intel's NICs with advanced descriptors.
+pub(crate) enum Of82599 {}
+
+impl Family for Of82599 {
+    const RDT: Register = RDT;
+    const TDT: Register = TDT;
+    const CHECK_CONTEXT: bool = true;
+    /// With a context and the header's descriptor these are the 38 that the device allows (7.2.1.1).
+    const MAX_SEGMENTS: usize = 36;
+    const DAMAGED: u16 = 1 << 9;
+    const WRONG_L4: u16 = 1 << 10;
+    const WRONG_IP: u16 = 1 << 11;
+}
 
 /// An 82599. `T`: the token that names the owner of a frame that is being sent.
 pub struct X520<R, T> {
@@ -24,8 +42,8 @@ pub struct X520<R, T> {
     pub(crate) state: State,
     pub(crate) stopping: bool,
     pub(crate) address: [u8; 6],
-    pub(crate) receive: Vec<ReceiveQueue>,
-    pub(crate) transmit: Vec<TransmitQueue<T>>,
+    pub(crate) receive: Vec<ReceiveQueue<Of82599>>,
+    pub(crate) transmit: Vec<TransmitQueue<T, Of82599>>,
     /// When each transmit queue last moved, and where it was.
     pub(crate) moved_at: Vec<u64>,
     pub(crate) position: Vec<u32>,
@@ -71,7 +89,7 @@ impl<R: Registers, T> X520<R, T> {
         }
         Ok(Self {
             bus: Bus(registers),
-            filter: filter.preallocated(),
+            filter: filter.preallocated(MAX_ADDRESSES),
             state: State::Idle,
             stopping: false,
             address: [0; 6],
@@ -88,6 +106,11 @@ impl<R: Registers, T> X520<R, T> {
             statistics_at: 0,
             config,
         })
+    }
+
+    /// The tables of the receive filter.
+    pub(crate) fn tables(&self) -> Tables<'_, R> {
+        Tables { bus: &self.bus, steering: self.config.steering, queues: self.config.receive_queues }
     }
 
     /// Tokens of frames that were taken and not given back.

@@ -1,15 +1,19 @@
 //! The device behind the [`Nic`] trait.
 
-use crate::device::X520;
-use crate::filter_tables;
+#![allow(unsafe_code, reason = "says when the device can do no DMA")]
+
+use intel_nic::MAX_HEADER;
+use intel_nic::family::Family as _;
+use intel_nic::guarded;
+use intel_nic::state::{State, Status};
+
+use crate::device::{Of82599, X520};
+use crate::filter_tables::{Tables, change};
 use crate::nic::{
     Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single,
     Statistics,
 };
-use crate::offload::MAX_HEADER;
-use crate::registers::Registers;
-use crate::state::State;
-use crate::transmit::MAX_SEGMENTS;
+use crate::registers::{LEDCTL, Registers};
 
 impl<R: Registers, T> Nic for X520<R, T> {
     type Token = T;
@@ -24,7 +28,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
             transmit_queues: self.config.transmit_queues,
             max_frame: self.config.max_frame,
             max_header: MAX_HEADER,
-            max_segments: MAX_SEGMENTS,
+            max_segments: Of82599::MAX_SEGMENTS,
             offloads: true,
         }
     }
@@ -42,7 +46,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
         self.step(now);
         if self.state == State::Running {
             self.watch(now);
-            self.lights.poll(&self.bus, now);
+            self.lights.poll(&self.bus, &LEDCTL, now);
         }
         if matches!(self.state, State::Enabling { .. } | State::Running) {
             self.link_setup.poll(&self.bus, now, self.link != Link::Down);
@@ -60,8 +64,8 @@ impl<R: Registers, T> Nic for X520<R, T> {
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
-        let bus = (self.state == State::Running).then_some(&self.bus);
-        filter_tables::change(bus, &mut self.filter, wanted, self.config.steering, self.config.receive_queues)
+        let tables = Tables { bus: &self.bus, steering: self.config.steering, queues: self.config.receive_queues };
+        change(&tables, self.state == State::Running, &mut self.filter, wanted)
     }
 
     #[inline(always)]
@@ -107,5 +111,31 @@ impl<R: Registers, T> Nic for X520<R, T> {
         let count = queue.drain(done);
         self.open_or_close();
         count
+    }
+}
+
+/// An 82599 that masters the bus only while its driver controls it.
+pub type Guarded<R, T, B> = guarded::Guarded<X520<R, T>, B>;
+
+impl<R: Registers, T> guarded::Device for X520<R, T> {
+    fn stop(&mut self, now: u64) {
+        self.stop(now);
+    }
+
+    fn restart(&mut self, now: u64) {
+        self.restart(now);
+    }
+
+    fn status(&self) -> Status {
+        self.status()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_settled()
+    }
+
+    unsafe fn assume_no_dma(&mut self) {
+        // SAFETY: the caller promises the same.
+        unsafe { self.assume_no_dma() };
     }
 }

@@ -20,7 +20,7 @@ use crate::eeprom::Reader;
 use crate::module::{Module, Unsupported};
 use crate::nic::Port;
 use crate::registers::{ANLP1, AUTOC, AUTOC2, Bus, CORECTL, ESDP, Registers};
-use crate::semaphore::{self, Resource};
+use crate::semaphore;
 
 /// Microseconds until the cage is looked into again, if there is no link.
 const LOOK_AGAIN: u64 = 2_000_000;
@@ -192,7 +192,7 @@ impl LinkSetup {
             look.leave(bus);
         }
         if matches!(self.step, Step::Words { .. } | Step::Toggled { .. }) {
-            semaphore::release(bus, Resource::Mac);
+            semaphore::MAC.release(bus);
         }
         self.end();
     }
@@ -305,13 +305,13 @@ impl LinkSetup {
 
     /// Takes the MAC's registers, by force after the deadline. Returns false if that takes longer.
     fn take<R: Registers>(&mut self, bus: &Bus<R>, now: u64, deadline: u64) -> bool {
-        if semaphore::take(bus, Resource::Mac) {
+        if semaphore::MAC.take(bus) {
             return true;
         }
         if now < deadline {
             return false;
         }
-        semaphore::force(bus, Resource::Mac);
+        semaphore::MAC.force(bus);
         self.note_forced(true);
         true
     }
@@ -323,7 +323,7 @@ impl LinkSetup {
                 bus.write(&CORECTL, 0, word.into());
                 return Step::Words { at: at.saturating_add(1), left: left.saturating_sub(1) };
             }
-            Some(_) => semaphore::release(bus, Resource::Mac),
+            Some(_) => semaphore::MAC.release(bus),
         }
         self.tried = 0;
         self.rate(bus, now)
@@ -378,7 +378,7 @@ impl LinkSetup {
             return self.step;
         }
         bus.write(&AUTOC, 0, autoc);
-        semaphore::release(bus, Resource::Mac);
+        semaphore::MAC.release(bus);
         self.configured = true;
         // The other end begins again too if the light goes off for a moment.
         if self.has_rates() {

@@ -2,21 +2,23 @@
 
 #![allow(unsafe_code, reason = "who says that the device can do no DMA has to be right")]
 
+use intel_nic::filter::Tables as _;
+use intel_nic::receive::ReceiveQueue;
+use intel_nic::state::{Failure, State};
+
 use crate::bits::{Esdp, Links};
 use crate::device::X520;
-use crate::filter::Filter;
+use crate::filter::{Filter, MAX_ADDRESSES};
 use crate::nic::Link;
-use crate::receive::ReceiveQueue;
 use crate::registers::{ESDP, LINKS, RDH, RDT, Registers};
-use crate::state::{Failure, State};
-use crate::{filter_tables, statistics};
+use crate::statistics;
 
 impl<R: Registers, T> X520<R, T> {
     /// Changes the receive filter, now and after each reset.
     pub fn set_filter(&mut self, filter: Filter) {
-        self.filter = filter.preallocated();
+        self.filter = filter.preallocated(MAX_ADDRESSES);
         if self.state == State::Running {
-            filter_tables::program(&self.bus, &self.filter, self.config.steering, self.config.receive_queues);
+            self.tables().program(&self.filter);
         }
     }
 

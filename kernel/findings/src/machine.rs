@@ -72,7 +72,9 @@ pub fn no_com2() -> ReportEntry {
 /// The name of a NIC for which there is a driver, by PCI's vendor and device identifier; `None` for any other function.
 #[must_use]
 pub fn nic(vendor: u16, device: u16) -> Option<&'static str> {
-    virtio_net::id::name(vendor, device).or_else(|| x520::id::name(vendor, device))
+    virtio_net::id::name(vendor, device)
+        .or_else(|| x520::id::name(vendor, device))
+        .or_else(|| igb::id::name(vendor, device))
 }
 
 #[cfg(test)]
@@ -109,6 +111,7 @@ mod tests {
     #[test]
     fn the_nics_are_those_that_have_drivers() {
         assert!(nic(0x8086, 0x10fb).is_some_and(|name| name.contains("82599")), "the X520");
+        assert!(nic(0x8086, 0x10c9).is_some_and(|name| name.contains("82576")), "QEMU's igb");
         assert_eq!(nic(0x1af4, 0x1041), nic(0x1af4, 0x1000));
         assert_eq!(nic(0x1af4, 0x1042), None, "a virtio disk");
         assert_eq!(nic(0x8086, 0x1528), None, "an X540");

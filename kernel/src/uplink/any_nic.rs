@@ -1,6 +1,6 @@
 //! The NIC of an uplink, with any of the drivers. Only this file lists the drivers.
 
-use super::{virtio, x520};
+use super::{igb, virtio, x520};
 use crate::pci::Function;
 use alloc::{boxed::Box, string::String};
 use config::NicNeeds;
@@ -14,18 +14,20 @@ use nic::{
 pub enum AnyNic {
     /// A virtio network device, if sidecore itself runs in a virtual machine.
     Virtio(Box<virtio::Device>),
+    /// Intel's 82576 or I350.
+    Igb(Box<igb::Device>),
     /// Intel's 82599.
     X520(x520::Device),
 }
 
 /// Returns the name of a function in the report, or `None` if no driver knows it.
 pub fn name(function: &Function) -> Option<&'static str> {
-    virtio::name(function).or_else(|| x520::name(function))
+    virtio::name(function).or_else(|| x520::name(function)).or_else(|| igb::name(function))
 }
 
 /// Returns the name of a NIC that is known and has no driver, and what it would need.
 pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
-    x520::needs(function)
+    x520::needs(function).or_else(|| igb::needs(function))
 }
 
 /// Sets up a function that has a [`name`].
@@ -35,6 +37,8 @@ pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
 pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<AnyNic, String> {
     if virtio::name(&function).is_some() {
         virtio::open(&function).map(|device| AnyNic::Virtio(Box::new(device)))
+    } else if igb::name(&function).is_some() {
+        igb::open(function, needs).map(|device| AnyNic::Igb(Box::new(device)))
     } else {
         x520::open(function, needs).map(AnyNic::X520)
     }
@@ -45,6 +49,7 @@ macro_rules! of_either {
     ($nic:expr, $device:ident => $call:expr) => {
         match $nic {
             AnyNic::Virtio($device) => $call,
+            AnyNic::Igb($device) => $call,
             AnyNic::X520($device) => $call,
         }
     };

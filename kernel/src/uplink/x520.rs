@@ -1,36 +1,18 @@
-//! Intel's 82599 as uplink: its BAR, its memory, and its bit in the command register.
+//! Intel's 82599 as uplink.
 
-#![allow(unsafe_code, reason = "gives a device memory, its registers to a driver, and its right to master the bus")]
-
-use crate::{arch::time, mem, pci::Function};
+use super::intel::{self, Bit, Parts};
+use crate::{arch::time, pci::Function};
 use alloc::{format, string::String};
 use config::{NicNeeds, Optics, ReceiveQueues};
-use core::ptr::{self, NonNull};
+use intel_nic::registers::Mmio;
 use net::uplink::Held;
-use nic::Nic as _;
-use x520::{
-    BusMaster, Config, Filter, Guarded, Steering, X520,
-    dma::DmaBuffer,
-    registers::{BAR_BYTES, Mmio},
-};
+use x520::{Config, Filter, Guarded, Steering, X520};
 
 /// Descriptors of the transmit queue. A frame takes two or more of them.
 const TRANSMIT: u32 = 1024;
-/// Most microseconds that the boot waits for bring-up. A longer bring-up goes on while the guests start.
-const PATIENCE: u64 = 3_000_000;
 
 /// The driver.
 pub type Device = Guarded<Mmio, Held, Bit>;
-
-/// The bus master enable bit of a function that nobody else drives.
-pub struct Bit(Function);
-
-// SAFETY: a function cannot master the bus while this bit of its command register is 0. Nothing else sets the bit.
-unsafe impl BusMaster for Bit {
-    fn set(&mut self, on: bool) -> bool {
-        self.0.set_bus_master(on)
-    }
-}
 
 /// Returns the name of a function in the report, or `None` if it is not an 82599.
 pub fn name(function: &Function) -> Option<&'static str> {
@@ -74,62 +56,20 @@ fn rss_key() -> [u8; 40] {
     })
 }
 
-/// Sets up a function that has a [`name`]. Waits until it runs, but no longer than [`PATIENCE`].
+/// Sets up a function that has a [`name`]. Waits until it runs, but not for long.
 ///
 /// # Errors
 /// Its BAR is unusable, there is no memory for it, or it does not come out of reset.
 pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> {
-    let mut bit = Bit(function);
-    if !bit.set(false) {
-        return Err("configuration space is in use".into());
-    }
-    let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
-    if bar.size < BAR_BYTES as u64 {
-        return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));
-    }
-    mem::map_device(bar.base, BAR_BYTES as u64)
-        .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
-    function.enable_memory();
     let config = Config {
         max_frame: needs.max_frame,
         rss_key: rss_key(),
         any_module: needs.optics == Optics::Any,
         ..config(needs.steering, needs.queues)
     };
-    let bytes = config.memory();
-    let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
-    let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
-        return Err("memory at address 0".into());
-    };
-    // SAFETY: the hypervisor owns these pages and never gives them back. They have the same address for it and the
-    // device.
-    let memory = unsafe { DmaBuffer::new(memory_at, memory, bytes) };
-    // SAFETY: this is BAR 0 of a device that the driver knows. It was mapped above, uncached. Nobody else drives the
-    // device.
-    let registers = unsafe { Mmio::new(registers.cast()) };
+    let Parts { bit, registers, memory } = intel::take(function, config.memory())?;
     let vlans = needs.vlans.map(<[u16]>::to_vec);
     // The NIC receives all addresses until the engine sets a filter for its guests.
     let nic = X520::new(registers, memory, config, Filter { vlans, ..Filter::all() }).map_err(|e| format!("{e:?}"))?;
-    bring_up(nic, bit)
-}
-
-fn pointer(at: u64) -> Option<NonNull<u8>> {
-    NonNull::new(ptr::with_exposed_provenance_mut(at as usize))
-}
-
-/// Services the NIC until it runs and has looked into its SFP+ cage, or has failed, but no longer than [`PATIENCE`].
-fn bring_up(nic: X520<Mmio, Held>, bit: Bit) -> Result<Device, String> {
-    let begin = time::now_micros();
-    let mut device = Guarded::new(nic, bit, begin).ok_or("configuration space is in use")?;
-    loop {
-        let now = time::now_micros();
-        device.service(now);
-        if let Some(failure) = device.failure() {
-            return Err(format!("it does not start: {failure:?}"));
-        }
-        if device.is_running() && device.is_settled() || now.saturating_sub(begin) > PATIENCE {
-            return Ok(device);
-        }
-        core::hint::spin_loop();
-    }
+    intel::bring_up(nic, bit)
 }

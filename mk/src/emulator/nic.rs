@@ -101,6 +101,17 @@ pub fn answer(command: &mut Command, n: usize, [own, device]: [&Path; 2], host: 
     }
 }
 
+/// Connects an 82576 of QEMU's to a wire. `n`: the number of the wire. QEMU writes among its messages what it has against
+/// the device's driver, and each reset.
+pub fn igb(command: &mut Command, n: usize, [own, device]: [&Path; 2]) {
+    let (own, device) = (own.display(), device.display());
+    let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={device}");
+    command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
+    command.args(["-device", &format!("igb,netdev=wire{n},mac=02:1b:21:00:00:fe,addr=0x12")]);
+    command.args(["-d", "guest_errors"]);
+    command.args(scenarios::setup::IGB_EVENTS.iter().flat_map(|event| ["-trace", event]));
+}
+
 type Spawned = (Process, Box<dyn Write + Send>, Option<ChildStdout>);
 
 /// Starts a process. Returns it with its input and, if piped, its output. `console`: the file that explains a failure.

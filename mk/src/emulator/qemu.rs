@@ -93,12 +93,17 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         nic::connect(&mut command, run.nics, setup.memory_mib);
     }
     for (n, ((own, device), host)) in run.wires.iter().zip([SECOND_HOST_ADDRESS, HOST_ADDRESS]).enumerate() {
-        nic::answer(&mut command, n, [&own.0, device], host);
+        if setup.uplink == Uplink::Igb {
+            nic::igb(&mut command, n, [&own.0, device]);
+        } else {
+            nic::answer(&mut command, n, [&own.0, device], host);
+        }
     }
     let first = (HOST_ADDRESS, "");
     let uplinks: &[(&str, &str)] = match setup.uplink {
         Uplink::Virtio => &[first],
         Uplink::TwoVirtio => &[(HOST_ADDRESS, ",addr=0x11"), (SECOND_HOST_ADDRESS, ",addr=0x10")],
+        Uplink::Igb => &[(SECOND_HOST_ADDRESS, ",addr=0x11")],
         Uplink::None | Uplink::X520 | Uplink::TwoX520 => &[],
     };
     for (n, (host, at)) in uplinks.iter().enumerate() {

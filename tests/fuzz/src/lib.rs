@@ -25,6 +25,10 @@ pub mod firmware;
 #[allow(dead_code, missing_docs, reason = "what the crate's own tests need")]
 mod gpt_image;
 mod hostile;
+pub mod igb;
+#[path = "../../../drivers/igb/tests/on_model/bench.rs"]
+#[allow(dead_code, missing_docs, reason = "what the driver's other tests need")]
+mod igb_bench;
 mod input;
 mod late;
 pub mod nvme;

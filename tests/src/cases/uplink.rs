@@ -92,7 +92,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 /// TCP from a guest to the machine outside, whose iperf3 serves, and back.
-fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, mib: u64) -> Result<()> {
+pub(super) fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, mib: u64) -> Result<()> {
     for (way, direction) in [("", "out of"), (":reverse", "into")] {
         let iperf = ask(session, guest, &format!("iperf:{mib}M{way}"))?;
         context.figures.at_least(&format!("bytes {direction} {guest}"), number(&iperf, "bytes")?, mib << 20)?;

@@ -1,4 +1,4 @@
-//! A receive queue (data sheet 7.1.6, 7.1.9, 8.2.3.8).
+//! A receive queue (82599 data sheet 7.1.6, 7.1.9, 8.2.3.8; 82576 data sheet 7.1.5, 8.10).
 //!
 //! Descriptor `i` always has buffer `i`. The caller borrows a frame in its buffer. Then the driver rearms the
 //! descriptors, and moves the tail when a batch of them is ready. One descriptor always stays with the driver, because
@@ -6,19 +6,24 @@
 
 #![allow(unsafe_code, reason = "received bytes are lent out of memory that the device wrote")]
 
+use core::marker::PhantomData;
+
+use nic::{Checked, Received};
+
 use crate::descriptor::{PACKET_UDP, ReceiveInfo, ReceiveStatus};
 use crate::dma::{Ring, STEP, View};
-use crate::nic::{Checked, Received};
-use crate::registers::{Bus, RDT, Registers};
+use crate::family::Family;
+use crate::registers::{Bus, Registers};
 
 /// Bytes of a receive buffer.
-pub(crate) const BUFFER_BYTES: usize = 2048;
+pub const BUFFER_BYTES: usize = 2048;
 /// Most buffers of a frame: 15.5 KiB are 8.
 const MAX_PIECES: usize = 8;
 /// Most descriptors per tail write.
 const BATCH: u32 = 32;
 
-pub(crate) struct ReceiveQueue {
+/// A receive queue.
+pub struct ReceiveQueue<F> {
     /// The device's number of this queue.
     number: u16,
     /// The ring, with a buffer in each slot.
@@ -32,48 +37,54 @@ pub(crate) struct ReceiveQueue {
     pub malformed: u64,
     /// Whether the queue delivered frames since the device's counters were last read.
     pub delivered: bool,
+    family: PhantomData<F>,
 }
 
-impl ReceiveQueue {
-    pub(crate) fn new(number: u16, ring: Ring<BUFFER_BYTES>) -> Self {
+impl<F: Family> ReceiveQueue<F> {
+    /// A queue whose number the device has as `number`.
+    #[must_use]
+    pub fn new(number: u16, ring: Ring<BUFFER_BYTES>) -> Self {
         let batch = BATCH.min(ring.count() / 4);
-        Self { number, ring, next: 0, ready: 0, batch, malformed: 0, delivered: false }
+        Self { number, ring, next: 0, ready: 0, batch, malformed: 0, delivered: false, family: PhantomData }
     }
 
     /// The device's number of this queue.
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         self.number
     }
 
-    pub(crate) fn ring(&self) -> &Ring<BUFFER_BYTES> {
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &Ring<BUFFER_BYTES> {
         &self.ring
     }
 
     /// Makes all descriptors ready, as after a reset.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         (self.next, self.ready) = (0, self.ring.count().saturating_sub(1));
         rearm(self.ring.view(), 0, self.ring.count());
     }
 
     /// Gives the device the descriptors that are ready.
-    pub(crate) fn advance_tail<R: Registers>(&mut self, bus: &Bus<R>) {
+    pub fn advance_tail<R: Registers>(&mut self, bus: &Bus<R>) {
         self.ready = 0;
-        bus.write(&RDT, self.number, self.ring.number(self.next.wrapping_sub(STEP)));
+        bus.write(&F::RDT, self.number, self.ring.number(self.next.wrapping_sub(STEP)));
     }
 
     /// The tail as it was last written.
-    pub(crate) fn tail(&self) -> u32 {
+    pub fn tail(&self) -> u32 {
         self.ring.number(self.next.wrapping_sub(self.ready.wrapping_add(1).wrapping_mul(STEP)))
     }
 
     /// The next descriptor to be written back. `None`: the device has written it back already.
-    pub(crate) fn awaited(&self) -> Option<u32> {
+    pub fn awaited(&self) -> Option<u32> {
         let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
         (!status.dd()).then_some(self.ring.number(self.next))
     }
 
+    /// Gives up to `budget` frames to `sink`, in order. Returns how many.
     #[inline(always)]
-    pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
+    pub fn poll<R: Registers>(&mut self, bus: &Bus<R>, budget: u32, mut sink: impl FnMut(Received<'_>)) -> u32 {
         let mut left = budget;
         while left > 0 {
             // The common case: frames of one buffer, up to the next tail write.
@@ -99,7 +110,7 @@ impl ReceiveQueue {
     }
 
     /// Whether no frame came since the counters were last read. Then the queue was not full.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         !self.delivered && self.awaited().is_some()
     }
 
@@ -112,13 +123,13 @@ impl ReceiveQueue {
         let mut next = begin;
         while next != end {
             let status = ReceiveStatus::from_bits(view.status(next));
-            if !status.is_single() {
+            if !status.is_single::<F>() {
                 break;
             }
             // SAFETY: the device has finished this buffer (DD). It gets the buffer back only when the tail moves past
             // it, after the borrow has ended.
             let Some(piece) = (unsafe { view.bytes(next, status.bytes()) }) else { break };
-            sink(describe(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
+            sink(describe::<F>(ReceiveInfo::from_bits(view.first(next)), status, &[piece]));
             view.write(next, [view.slot_bus(next), 0]);
             next = next.wrapping_add(STEP);
         }
@@ -148,9 +159,9 @@ impl ReceiveQueue {
             }
             used = used.saturating_add(1);
             if status.eop() {
-                good &= !status.rxe();
+                good &= !status.has(F::DAMAGED);
                 match pieces.get(..used as usize) {
-                    Some(pieces) if good => sink(describe(ReceiveInfo::from_bits(view.first(at)), status, pieces)),
+                    Some(pieces) if good => sink(describe::<F>(ReceiveInfo::from_bits(view.first(at)), status, pieces)),
                     _ => good = false,
                 }
                 break;
@@ -173,18 +184,18 @@ fn rearm(view: View<'_, BUFFER_BYTES>, start: u32, count: u32) {
 }
 
 #[inline(always)]
-fn describe<'a>(info: ReceiveInfo, status: ReceiveStatus, pieces: &'a [&'a [u8]]) -> Received<'a> {
-    let checked = match status.l4e() || status.ipe() {
+fn describe<'a, F: Family>(info: ReceiveInfo, status: ReceiveStatus, pieces: &'a [&'a [u8]]) -> Received<'a> {
+    let checked = match status.has(const { F::WRONG_L4 | F::WRONG_IP }) {
         false if status.l4cs() => Checked::Good,
         false => Checked::Unknown,
-        true => checksum_error(info, status),
+        true => checksum_error::<F>(info, status),
     };
     Received { pieces, checked, vlan: status.vp().then_some(status.vlan()), hash: info.hash() }
 }
 
 /// The answer for a frame whose checksum the device reports as wrong.
 #[cold]
-fn checksum_error(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
-    // The device reports a UDP datagram without checksum as wrong (erratum 44), so a bad UDP checksum is not believed.
-    if status.ipe() || info.packet_type() & PACKET_UDP == 0 { Checked::Bad } else { Checked::Unknown }
+fn checksum_error<F: Family>(info: ReceiveInfo, status: ReceiveStatus) -> Checked {
+    // The device reports a UDP datagram without checksum as wrong (82599 erratum 44), so a bad UDP checksum is not believed.
+    if status.has(F::WRONG_IP) || info.packet_type() & PACKET_UDP == 0 { Checked::Bad } else { Checked::Unknown }
 }

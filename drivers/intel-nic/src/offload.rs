@@ -5,10 +5,10 @@
 //! frame. The 82599 expects a sum without length, an IPv4 total length of 0 and an IPv4 checksum of 0.
 
 use crate::descriptor::{ContextHigh, ContextLow, TYPE_CONTEXT};
-use crate::nic::{HEADER_ROOM, Offload, PartialChecksum, Refused};
+use nic::{HEADER_ROOM, Offload, PartialChecksum, Refused};
 
 /// Most bytes of a header that is copied. Ethernet, VLAN, IPv6 and the longest TCP header are 122.
-pub(crate) const MAX_HEADER: usize = HEADER_ROOM;
+pub const MAX_HEADER: usize = HEADER_ROOM;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -27,7 +27,7 @@ const TAG_BYTES: u32 = 4;
 
 /// Fields of the descriptors of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     pub context: Option<Context>,
     pub ixsm: bool,
     pub txsm: bool,
@@ -43,7 +43,7 @@ const CONTEXT: u64 = ContextHigh::new().with_dtyp(TYPE_CONTEXT).with_dext(true).
 
 /// A context descriptor, and the name by which the queue recognizes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Context {
+pub struct Context {
     /// Different for any two contexts that differ, and never 0. Usually the offload request and the length of the TCP
     /// header.
     pub name: u64,
@@ -69,7 +69,7 @@ impl Context {
 }
 
 /// Lengths of a frame's headers.
-pub(crate) struct Layout {
+pub struct Layout {
     v4: bool,
     maclen: usize,
     iplen: usize,
@@ -103,7 +103,7 @@ impl Layout {
 /// Context of frames with the most common headers: no VLAN tag, and IPv4 without options or IPv6 without extension
 /// headers. There is one for each place of the checksum.
 #[derive(Debug)]
-pub(crate) struct CommonHeader {
+pub struct CommonHeader {
     /// Bytes 12 to 15 of such a header under `mask`: EtherType, and version and length of the IP header.
     signature: u32,
     mask: u32,
@@ -114,7 +114,7 @@ pub(crate) struct CommonHeader {
 
 impl CommonHeader {
     /// Matches no frame.
-    pub(crate) const NONE: &'static Self = &Self { signature: 1, mask: 0, min_len: u32::MAX, context: [0; 2] };
+    pub const NONE: &'static Self = &Self { signature: 1, mask: 0, min_len: u32::MAX, context: [0; 2] };
 
     const fn new(v4: bool, start: u16, offset: u16, l4t: u8) -> Self {
         let (signature, mask) = if v4 { (0x45_0008, 0xff_ffff) } else { (0x60_dd86, 0xf0_ffff) };
@@ -126,7 +126,7 @@ impl CommonHeader {
     /// The common header for this request. `None`: the request is for more than a checksum and a VLAN tag, or its
     /// checksum is at another place.
     #[inline(always)]
-    pub(crate) fn of(asked: Offload) -> Option<&'static Self> {
+    pub fn of(asked: Offload) -> Option<&'static Self> {
         static TCP4: CommonHeader = CommonHeader::new(true, 34, TCP_CHECKSUM, L4T_TCP);
         static UDP4: CommonHeader = CommonHeader::new(true, 34, UDP_CHECKSUM, L4T_UDP);
         static TCP6: CommonHeader = CommonHeader::new(false, 54, TCP_CHECKSUM, L4T_TCP);
@@ -153,14 +153,14 @@ impl CommonHeader {
 
     /// Whether a frame's header is this common header.
     #[inline(always)]
-    pub(crate) fn matches(&self, header: &[u8; MAX_HEADER]) -> bool {
+    pub fn matches(&self, header: &[u8; MAX_HEADER]) -> bool {
         u32::from_le_bytes([header[12], header[13], header[14], header[15]]) & self.mask == self.signature
     }
 
     /// The context of a frame with this common header. It equals the result of `checksum_context`, in a tenth of the
     /// time.
     #[inline(always)]
-    pub(crate) fn context(&self, asked: Offload) -> Context {
+    pub fn context(&self, asked: Offload) -> Context {
         const TAG: u64 = ContextLow::new().with_vlan(!0).into_bits();
         let [low, high] = self.context;
         Context { name: asked.word(), words: [low | asked.word() >> 16 & TAG, high] }
@@ -170,7 +170,7 @@ impl CommonHeader {
 /// Returns the context of a frame that asks for a checksum, and the lengths of its headers. `None`: the header does not
 /// fit the request.
 #[inline(always)]
-pub(crate) fn checksum_context(
+pub fn checksum_context(
     header: &[u8],
     checksum: PartialChecksum,
     vlan: Option<u16>,
@@ -188,7 +188,7 @@ pub(crate) fn checksum_context(
 
 /// Plans a frame of `total` bytes that begins with `header`, on a device whose longest frame has `max_frame` bytes
 /// without VLAN tag.
-pub(crate) fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) -> Result<Plan, Refused> {
+pub fn plan(header: &[u8], total: u32, offload: Offload, max_frame: u32) -> Result<Plan, Refused> {
     let max_frame = if field(header, 12) == Some(VLAN) { max_frame.saturating_add(TAG_BYTES) } else { max_frame };
     if offload.mss().is_none() && total > max_frame {
         return Err(Refused::Length);
@@ -264,7 +264,7 @@ fn sum(addresses: &[u8]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::{CommonHeader, Context, ContextHigh, ContextLow, Plan, checksum_context, plan};
-    use crate::nic::{Offload, PartialChecksum, Refused};
+    use nic::{Offload, PartialChecksum, Refused};
     use std::collections::HashMap;
 
     fn tcp4(vlan: bool) -> ([u8; 64], u16) {

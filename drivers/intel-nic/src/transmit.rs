@@ -1,4 +1,4 @@
-//! A transmit queue (data sheet 7.2.1, 7.2.3, 8.2.3.9).
+//! A transmit queue (82599 data sheet 7.2.1, 7.2.3, 8.2.3.9; 82576 data sheet 7.2, 8.12).
 //!
 //! A frame takes one descriptor for the copied header and one for each segment. If neither of the queue's two contexts
 //! fits, a context descriptor comes first. The device sees frames in batches. The last descriptor of a batch requests a
@@ -10,17 +10,17 @@ mod checksum_batch;
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::marker::PhantomData;
+
+use nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
 
 use crate::descriptor::{TYPE_DATA, TransmitData};
 use crate::dma::{DESCRIPTOR_BYTES, Ring, STEP};
-use crate::nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
+use crate::family::Family;
 use crate::offload::{CommonHeader, Context, MAX_HEADER, plan};
-use crate::registers::{Bus, Registers, TDT};
+use crate::registers::{Bus, Registers};
 use crate::tokens::Tokens;
 
-/// Most segments of a frame. With a context and the header's descriptor these are the 38 that the device allows
-/// (7.2.1.1).
-pub(crate) const MAX_SEGMENTS: usize = 36;
 /// Bytes of the shortest frame that the device pads (7.2.1.2).
 const MIN_FRAME: u32 = 17;
 /// Most descriptors of a frame of one header and one segment: a context may come first.
@@ -30,7 +30,6 @@ const MOST: u32 = 3;
 const DATA: u64 = TransmitData::new().with_dtyp(TYPE_DATA).with_dext(true).with_ifcs(true).into_bits();
 const END: u64 = TransmitData::new().with_eop(true).into_bits();
 const TAG: u64 = TransmitData::new().with_vle(true).into_bits();
-const CHECKSUM: u64 = TransmitData::new().with_txsm(true).with_cc(true).into_bits();
 /// Bits that all descriptors of a frame have in common.
 const EACH: u64 = DATA | TAG;
 /// Lowest bit of PAYLEN.
@@ -73,7 +72,8 @@ fn is_pair(least: u32, header: u32, rest: u32, max_frame: u32) -> bool {
     (least..=MAX_HEADER as u32).contains(&header) && rest.wrapping_sub(1) < max_frame.saturating_sub(header)
 }
 
-pub(crate) struct TransmitQueue<T> {
+/// A transmit queue. `T`: the token that names the owner of a frame.
+pub struct TransmitQueue<T, F> {
     index: u16,
     /// Why it takes no frames. `None`: it takes them.
     closed: Option<Refused>,
@@ -97,10 +97,18 @@ pub(crate) struct TransmitQueue<T> {
     contexts: Contexts,
     /// The last frame had an offload request, so the next one probably has one too.
     asked: bool,
+    family: PhantomData<F>,
 }
 
-impl<T> TransmitQueue<T> {
-    pub(crate) fn new(index: u16, ring: Ring<MAX_HEADER>) -> Self {
+/// Bits of the first descriptor of a frame that asks for a checksum.
+const fn checksum<F: Family>() -> u64 {
+    TransmitData::new().with_txsm(true).with_cc(F::CHECK_CONTEXT).into_bits()
+}
+
+impl<T, F: Family> TransmitQueue<T, F> {
+    /// A queue whose number the device has as `index`. It is closed.
+    #[must_use]
+    pub fn new(index: u16, ring: Ring<MAX_HEADER>) -> Self {
         let count = ring.count() as usize;
         Self {
             index,
@@ -115,11 +123,12 @@ impl<T> TransmitQueue<T> {
             next: 0,
             contexts: Contexts::default(),
             asked: false,
+            family: PhantomData,
         }
     }
 
     /// Opens the queue (`None`), or closes it and says why.
-    pub(crate) fn close(&mut self, why: Option<Refused>) {
+    pub fn close(&mut self, why: Option<Refused>) {
         self.closed = why;
         self.update_limit();
     }
@@ -136,27 +145,29 @@ impl<T> TransmitQueue<T> {
         self.limit.wrapping_sub(self.next) / STEP >= descriptors
     }
 
-    pub(crate) fn ring(&self) -> &Ring<MAX_HEADER> {
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &Ring<MAX_HEADER> {
         &self.ring
     }
 
     /// Whether the device still has frames.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.clean != self.next
     }
 
     /// Tokens that were not given back.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         self.tokens.len() as usize
     }
 
     /// Whether the device has not yet finished the oldest batch.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.clean != self.shown && self.done().is_none()
     }
 
     /// The first descriptor that the device may still need.
-    pub(crate) fn position(&self) -> u32 {
+    pub fn position(&self) -> u32 {
         self.clean
     }
 
@@ -170,7 +181,7 @@ impl<T> TransmitQueue<T> {
 
     /// Takes a frame of any form.
     #[inline(never)]
-    pub(crate) fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
+    pub fn add(&mut self, frame: &Outgoing<'_>, token: T, max_frame: u32) -> Result<(), (Refused, T)> {
         match self.closed.map_or_else(|| self.write_any(frame, max_frame), Err) {
             Ok(()) => {
                 // SAFETY: there is a place, because every frame has a descriptor, and the ring had room for this one's.
@@ -184,7 +195,7 @@ impl<T> TransmitQueue<T> {
     /// Takes a frame for each of `items` as long as there is room. `write` makes the frame: a header, and one segment
     /// at most. Returns how many were taken, and the next one if it was refused.
     #[inline(always)]
-    pub(crate) fn add_all<'a, I>(
+    pub fn add_all<'a, I>(
         &mut self,
         items: &'a [I],
         max_frame: u32,
@@ -290,7 +301,9 @@ impl<T> TransmitQueue<T> {
             Some(DATA)
         } else {
             let common = CommonHeader::of(asked).filter(|common| common.matches(slot) && common.min_len <= total);
-            common.map(|common| DATA | CHECKSUM | self.context(common.context(asked)) << IDX | tag(asked))
+            common.map(|common| {
+                DATA | const { checksum::<F>() } | self.context(common.context(asked)) << IDX | tag(asked)
+            })
         };
         let Some(options) = options else { return self.add_slow(frame, max_frame) };
         let view = self.ring.view();
@@ -340,7 +353,7 @@ impl<T> TransmitQueue<T> {
         if header.len() > MAX_HEADER {
             return Err(Refused::Header);
         }
-        if segments.len() > MAX_SEGMENTS {
+        if segments.len() > F::MAX_SEGMENTS {
             return Err(Refused::Segments);
         }
         let total = segments.iter().map(|s| u32::from(s.len())).sum::<u32>().saturating_add(header.len() as u32);
@@ -359,7 +372,7 @@ impl<T> TransmitQueue<T> {
             .with_txsm(plan.txsm)
             .with_paylen(plan.paylen);
         if let Some(context) = plan.context {
-            options = options.with_idx(self.context(context) as u8).with_cc(true);
+            options = options.with_idx(self.context(context) as u8).with_cc(F::CHECK_CONTEXT);
         }
         let first = self.next;
         // Every descriptor of a frame says what is done to it; length and checksums count in the first.
@@ -383,8 +396,9 @@ impl<T> TransmitQueue<T> {
         Ok(())
     }
 
+    /// Gives the device the frames that were taken.
     #[inline(always)]
-    pub(crate) fn flush<R: Registers>(&mut self, bus: &Bus<R>) {
+    pub fn flush<R: Registers>(&mut self, bus: &Bus<R>) {
         if self.shown == self.next || self.closed.is_some() {
             return;
         }
@@ -392,11 +406,12 @@ impl<T> TransmitQueue<T> {
         self.ring.view().or_status(self.next.wrapping_sub(STEP), REPORT);
         *batch = Batch { end: self.next, frames: self.tokens.newest() };
         self.shown = self.next;
-        bus.write(&TDT, self.index, self.ring.number(self.next));
+        bus.write(&F::TDT, self.index, self.ring.number(self.next));
     }
 
+    /// Gives back the tokens of frames that the device has finished. Returns how many.
     #[inline(always)]
-    pub(crate) fn reclaim(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
+    pub fn reclaim(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
         let mut count = 0_u32;
         while self.clean != self.shown
             && let Some(batch) = self.done()
@@ -411,7 +426,7 @@ impl<T> TransmitQueue<T> {
 
     /// Gives back all that is left, as the device can DMA no more, and starts anew.
     #[cold]
-    pub(crate) fn drain(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
+    pub fn drain(&mut self, mut done: impl FnMut(T, Outcome)) -> u32 {
         let count = self.reclaim(&mut done);
         let dropped = self.tokens.take_until(self.tokens.newest(), |token| done(token, Outcome::Dropped));
         self.restart();
@@ -419,7 +434,7 @@ impl<T> TransmitQueue<T> {
     }
 
     /// Starts anew at descriptor 0. Nothing waits any more.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         (self.clean, self.shown, self.next) = (0, 0, 0);
         self.contexts = Contexts::default();
         self.draining = false;

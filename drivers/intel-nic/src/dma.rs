@@ -61,7 +61,7 @@ impl DmaBuffer {
 
 /// A ring of descriptors of 16 bytes, with a slot of `SLOT` bytes for each descriptor.
 #[derive(Debug)]
-pub(crate) struct Ring<const SLOT: usize> {
+pub struct Ring<const SLOT: usize> {
     memory: DmaBuffer,
     slots: DmaBuffer,
     /// The bits of a position that are the offset of its descriptor.
@@ -69,7 +69,7 @@ pub(crate) struct Ring<const SLOT: usize> {
 }
 
 /// Bytes of a descriptor.
-pub(crate) const DESCRIPTOR_BYTES: usize = 16;
+pub const DESCRIPTOR_BYTES: usize = 16;
 /// Difference of two neighbouring positions in a ring. Positions are counted in bytes, which saves shifts. They run on
 /// without end and are taken modulo the ring's length when used.
 pub(crate) const STEP: u32 = DESCRIPTOR_BYTES as u32;
@@ -79,7 +79,7 @@ pub(crate) const RING_ALIGN: usize = 128;
 impl<const SLOT: usize> Ring<SLOT> {
     /// Makes a ring of two buffers. `None`: the memory is not aligned to 128 bytes, the number of descriptors is no
     /// power of two, or there are fewer slots than descriptors.
-    pub(crate) fn new(memory: DmaBuffer, slots: DmaBuffer) -> Option<Self> {
+    pub fn new(memory: DmaBuffer, slots: DmaBuffer) -> Option<Self> {
         let count = memory.len / DESCRIPTOR_BYTES;
         let aligned =
             memory.bus.is_multiple_of(RING_ALIGN as u64) && memory.host.addr().get().is_multiple_of(RING_ALIGN);
@@ -90,12 +90,12 @@ impl<const SLOT: usize> Ring<SLOT> {
     }
 
     /// The descriptors' memory, for the device.
-    pub(crate) fn memory(&self) -> &DmaBuffer {
+    pub fn memory(&self) -> &DmaBuffer {
         &self.memory
     }
 
     /// The number of descriptors.
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.bytes() / STEP
     }
 

@@ -1,10 +1,12 @@
-//! Descriptors (data sheet 7.1.6, 7.2.3).
+//! Advanced descriptors (82599 data sheet 7.1.6, 7.2.3; 82576 data sheet 7.1.5, 7.2.2).
 
 use bitfield_struct::bitfield;
 
+use crate::family::Family;
+
 /// First word of an advanced receive descriptor after write-back (7.1.6.2).
 #[bitfield(u64)]
-pub(crate) struct ReceiveInfo {
+pub struct ReceiveInfo {
     #[bits(4)]
     pub rss_type: u8,
     /// A bit for each: IPv4, IPv4 with options, IPv6, IPv6 with extensions, TCP, UDP, SCTP and more.
@@ -16,11 +18,11 @@ pub(crate) struct ReceiveInfo {
 }
 
 /// Packet type: UDP.
-pub(crate) const PACKET_UDP: u16 = 1 << 5;
+pub const PACKET_UDP: u16 = 1 << 5;
 
 /// Second word of an advanced receive descriptor after write-back (7.1.6.2).
 #[bitfield(u64)]
-pub(crate) struct ReceiveStatus {
+pub struct ReceiveStatus {
     pub dd: bool,
     pub eop: bool,
     _flm: bool,
@@ -33,12 +35,9 @@ pub(crate) struct ReceiveStatus {
     pub ipcs: bool,
     #[bits(13)]
     _status: u16,
-    #[bits(9)]
-    _errors: u16,
-    /// The frame was damaged on the wire.
-    pub rxe: bool,
-    pub l4e: bool,
-    pub ipe: bool,
+    /// See [`Family`] for their meaning.
+    #[bits(12)]
+    pub errors: u16,
     _len: u16,
     pub vlan: u16,
 }
@@ -47,22 +46,31 @@ impl ReceiveStatus {
     /// Whether this descriptor is written back, ends its frame, and the frame is not damaged. If the frame also begins
     /// here, it is a frame of one descriptor.
     #[inline(always)]
-    pub(crate) const fn is_single(self) -> bool {
+    #[must_use]
+    pub fn is_single<F: Family>(self) -> bool {
         const WANTED: u64 = ReceiveStatus::new().with_dd(true).with_eop(true).into_bits();
-        const LOOKED_AT: u64 = WANTED | ReceiveStatus::new().with_rxe(true).into_bits();
-        self.into_bits() & LOOKED_AT == WANTED
+        let looked_at = const { WANTED | ReceiveStatus::new().with_errors(F::DAMAGED).into_bits() };
+        self.into_bits() & looked_at == WANTED
+    }
+
+    /// Whether the device reports one of these errors.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, errors: u16) -> bool {
+        self.errors() & errors != 0
     }
 
     /// Bytes in this buffer.
     #[inline(always)]
-    pub(crate) const fn bytes(self) -> usize {
+    #[must_use]
+    pub const fn bytes(self) -> usize {
         (self.into_bits() >> 32) as u16 as usize
     }
 }
 
 /// First word of a transmit context descriptor (7.2.3.2.3).
 #[bitfield(u64)]
-pub(crate) struct ContextLow {
+pub struct ContextLow {
     #[bits(9)]
     pub iplen: u16,
     #[bits(7)]
@@ -73,7 +81,7 @@ pub(crate) struct ContextLow {
 
 /// Second word of a transmit context descriptor.
 #[bitfield(u64)]
-pub(crate) struct ContextHigh {
+pub struct ContextHigh {
     #[bits(9)]
     _esp: u16,
     _snap: bool,
@@ -100,7 +108,7 @@ pub(crate) struct ContextHigh {
 
 /// Second word of an advanced transmit data descriptor (7.2.3.2.4). The first is the address.
 #[bitfield(u64)]
-pub(crate) struct TransmitData {
+pub struct TransmitData {
     pub len: u16,
     #[bits(4)]
     _mac: u8,
@@ -132,6 +140,6 @@ pub(crate) struct TransmitData {
 }
 
 /// DTYP of a context descriptor.
-pub(crate) const TYPE_CONTEXT: u8 = 2;
+pub const TYPE_CONTEXT: u8 = 2;
 /// DTYP of an advanced data descriptor.
-pub(crate) const TYPE_DATA: u8 = 3;
+pub const TYPE_DATA: u8 = 3;

@@ -12,13 +12,11 @@
 
 #![allow(unsafe_code, reason = "says when a device can do no DMA")]
 
-use crate::device::X520;
-use crate::nic::{
+use crate::state::{Failure, Status};
+use nic::{
     Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single,
     Statistics,
 };
-use crate::registers::Registers;
-use crate::state::{Failure, Status};
 
 /// The bus master enable bit of a function's command register (PCI 3.0, 6.2.2).
 ///
@@ -27,6 +25,27 @@ use crate::state::{Failure, Status};
 pub unsafe trait BusMaster {
     /// Sets or clears the bit. Returns false if that is not possible now; then nothing was changed.
     fn set(&mut self, on: bool) -> bool;
+}
+
+/// A driver whose device can be stopped, so that its bus mastering can be controlled.
+pub trait Device: Nic {
+    /// Resets the device and keeps it in that state. Once [`Device::status`] says stopped, it does no DMA.
+    fn stop(&mut self, now: u64);
+
+    /// Resets the device and brings it up again, also after it was stopped or has failed.
+    fn restart(&mut self, now: u64);
+
+    /// How the device is.
+    fn status(&self) -> Status;
+
+    /// Whether everything was done for the link that can be done now. The link may be down.
+    fn is_settled(&self) -> bool;
+
+    /// The owner has ended the DMA of a device that failed. Its tokens can be given back.
+    ///
+    /// # Safety
+    /// The device cannot DMA: its bus mastering was cleared, or it is off the bus.
+    unsafe fn assume_no_dma(&mut self);
 }
 
 /// Microseconds until a device that failed is tried again.
@@ -42,17 +61,17 @@ enum Phase {
     Waiting(u64),
 }
 
-/// An 82599 that masters the bus only while its driver controls it.
-pub struct Guarded<R, T, B> {
-    nic: X520<R, T>,
+/// A device that masters the bus only while its driver controls it.
+pub struct Guarded<N, B> {
+    nic: N,
     bus_master: B,
     phase: Phase,
     failure: Option<Failure>,
 }
 
-impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
+impl<N: Device, B: BusMaster> Guarded<N, B> {
     /// Takes a device that was not serviced yet, and switches its bus mastering off. `None`: that was not possible.
-    pub fn new(mut nic: X520<R, T>, mut bus_master: B, now: u64) -> Option<Self> {
+    pub fn new(mut nic: N, mut bus_master: B, now: u64) -> Option<Self> {
         if !bus_master.set(false) {
             return None;
         }
@@ -65,7 +84,7 @@ impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
         self.phase == Phase::Running && self.nic.status() == Status::Running
     }
 
-    /// Whether the SFP+ cage was looked into, and everything was done for the module in it. The link may be down.
+    /// Whether everything was done for the link that can be done now. The link may be down.
     pub fn is_settled(&self) -> bool {
         self.nic.is_settled()
     }
@@ -76,8 +95,8 @@ impl<R: Registers, T, B: BusMaster> Guarded<R, T, B> {
     }
 }
 
-impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
-    type Token = T;
+impl<N: Device, B: BusMaster> Nic for Guarded<N, B> {
+    type Token = N::Token;
 
     fn address(&self) -> [u8; 6] {
         self.nic.address()
@@ -136,7 +155,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
     }
 
     #[inline(always)]
-    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: T) -> Result<(), (Refused, T)> {
+    fn transmit(&mut self, queue: u16, frame: &Outgoing<'_>, token: N::Token) -> Result<(), (Refused, N::Token)> {
         self.nic.transmit(queue, frame, token)
     }
 
@@ -145,8 +164,8 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
         &mut self,
         queue: u16,
         items: &'a [I],
-        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<T>>,
-    ) -> (usize, Option<(Refused, T)>) {
+        write: impl FnMut(&'a I, &mut [u8; HEADER_ROOM]) -> Option<Single<N::Token>>,
+    ) -> (usize, Option<(Refused, N::Token)>) {
         self.nic.transmit_all(queue, items, write)
     }
 
@@ -156,7 +175,7 @@ impl<R: Registers, T, B: BusMaster> Nic for Guarded<R, T, B> {
     }
 
     #[inline(always)]
-    fn reclaim(&mut self, queue: u16, done: impl FnMut(T, Outcome)) -> u32 {
+    fn reclaim(&mut self, queue: u16, done: impl FnMut(N::Token, Outcome)) -> u32 {
         self.nic.reclaim(queue, done)
     }
 }

@@ -1,6 +1,6 @@
-//! Blinks the light of a port, so that a person finds the port (data sheet 8.2.3.1.6).
+//! Blinks the light of a port, so that a person finds the port (82599 data sheet 8.2.3.1.6; 82576 data sheet 8.2).
 
-use crate::registers::{Bus, LEDCTL, Registers};
+use crate::registers::{Bus, Register, Registers};
 
 /// Microseconds that the light is on, and that it is off.
 const HALF: u64 = 250_000;
@@ -31,14 +31,14 @@ struct Blinking {
 
 /// The lights of a port.
 #[derive(Debug, Default)]
-pub(crate) struct Lights {
+pub struct Lights {
     wanted: Option<u64>,
     blinking: Option<Blinking>,
 }
 
 impl Lights {
     /// Has the light blink until that time.
-    pub(crate) fn blink(&mut self, until: u64) {
+    pub fn blink(&mut self, until: u64) {
         match &mut self.blinking {
             Some(blinking) => blinking.until = until,
             None => self.wanted = Some(until),
@@ -46,25 +46,25 @@ impl Lights {
     }
 
     /// The device was reset: LEDCTL is as the EEPROM has it.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         if let Some(blinking) = self.blinking.take() {
             self.wanted = Some(blinking.until);
         }
     }
 
-    /// Changes the light if it is time.
-    pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, now: u64) {
+    /// Changes the light if it is time. `ledctl`: the device's register of that name.
+    pub fn poll<R: Registers>(&mut self, bus: &Bus<R>, ledctl: &Register, now: u64) {
         if let Some(until) = self.wanted.take() {
-            self.blinking = Some(Blinking { until, change: now, on: false, before: bus.read(&LEDCTL, 0) });
+            self.blinking = Some(Blinking { until, change: now, on: false, before: bus.read(ledctl, 0) });
         }
         let Some(blinking) = &mut self.blinking else { return };
         if now >= blinking.until {
-            bus.write(&LEDCTL, 0, blinking.before);
+            bus.write(ledctl, 0, blinking.before);
             self.blinking = None;
         } else if now >= blinking.change {
             blinking.on = !blinking.on;
             blinking.change = now.saturating_add(HALF);
-            bus.write(&LEDCTL, 0, with_light(blinking.before, blinking.on));
+            bus.write(ledctl, 0, with_light(blinking.before, blinking.on));
         }
     }
 }

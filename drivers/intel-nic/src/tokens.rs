@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 ///
 /// Exactly the places of the numbers from `oldest` up to `newest` (exclusive) are initialized. There are never more numbers
 /// than places.
-pub(crate) struct Tokens<T> {
+pub struct Tokens<T> {
     places: Box<[MaybeUninit<T>]>,
     /// Number of places minus one. The number of places is a power of two.
     mask: u32,
@@ -20,20 +20,20 @@ pub(crate) struct Tokens<T> {
 
 impl<T> Tokens<T> {
     /// With `count` places, a power of two.
-    pub(crate) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         assert!(count.is_power_of_two());
         let places = (0..count).map(|_| MaybeUninit::uninit()).collect();
         Self { places, mask: count.saturating_sub(1) as u32, oldest: 0, newest: 0 }
     }
 
     /// How many there are.
-    pub(crate) fn len(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         self.newest.wrapping_sub(self.oldest)
     }
 
     /// The number of the next token.
     #[inline(always)]
-    pub(crate) fn newest(&self) -> u32 {
+    pub fn newest(&self) -> u32 {
         self.newest
     }
 
@@ -48,7 +48,7 @@ impl<T> Tokens<T> {
     /// # Safety
     /// There are fewer than places.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, token: T) {
+    pub unsafe fn push(&mut self, token: T) {
         debug_assert!((self.len() as usize) < self.places.len());
         self.place(self.newest).write(token);
         self.newest = self.newest.wrapping_add(1);
@@ -56,7 +56,7 @@ impl<T> Tokens<T> {
 
     /// The places of the next tokens: `most` of them, fewer at the end of the ring. The caller knows how many of them are free.
     #[inline(always)]
-    pub(crate) fn vacant(&mut self, most: u32) -> &mut [MaybeUninit<T>] {
+    pub fn vacant(&mut self, most: u32) -> &mut [MaybeUninit<T>] {
         let at = (self.newest & self.mask) as usize;
         let row = self.places.get_mut(at..).unwrap_or_default();
         let most = row.len().min(most as usize);
@@ -68,14 +68,14 @@ impl<T> Tokens<T> {
     /// # Safety
     /// Those places were written, and held no tokens before.
     #[inline(always)]
-    pub(crate) unsafe fn advance(&mut self, count: u32) {
+    pub unsafe fn advance(&mut self, count: u32) {
         debug_assert!(self.len().saturating_add(count) as usize <= self.places.len());
         self.newest = self.newest.wrapping_add(count);
     }
 
     /// Takes out the tokens with numbers before `end`, in order. Returns how many.
     #[inline(always)]
-    pub(crate) fn take_until(&mut self, end: u32, mut done: impl FnMut(T)) -> u32 {
+    pub fn take_until(&mut self, end: u32, mut done: impl FnMut(T)) -> u32 {
         let count = end.wrapping_sub(self.oldest);
         assert!(count <= self.len(), "only what is there");
         let first = (self.oldest & self.mask) as usize;

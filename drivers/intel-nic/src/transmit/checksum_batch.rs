@@ -3,9 +3,11 @@
 
 #![allow(unsafe_code, reason = "the ring of descriptors says that there is room for a token")]
 
-use super::{BatchEnd, CHECKSUM, DATA, END, IDX, MOST, PAYLEN, TransmitQueue, is_pair, tag};
+use nic::{Offload, Single};
+
+use super::{BatchEnd, DATA, END, IDX, MOST, PAYLEN, TransmitQueue, checksum, is_pair, tag};
 use crate::dma::{DESCRIPTOR_BYTES, STEP};
-use crate::nic::{Offload, Single};
+use crate::family::Family;
 use crate::offload::{CommonHeader, MAX_HEADER};
 
 /// The last request, and the descriptor bits that it results in.
@@ -18,7 +20,7 @@ struct Known {
     last: u64,
 }
 
-impl<T> TransmitQueue<T> {
+impl<T, F: Family> TransmitQueue<T, F> {
     /// As `add_all`, for frames that ask for a checksum whose descriptors (`room` bytes) and tokens are contiguous. Returns how
     /// many were taken, and why the loop ended.
     #[inline(always)]
@@ -62,7 +64,7 @@ impl<T> TransmitQueue<T> {
                 known = Known {
                     asked,
                     common,
-                    first: each.wrapping_add(CHECKSUM).wrapping_add(index << IDX),
+                    first: each.wrapping_add(const { checksum::<F>() }).wrapping_add(index << IDX),
                     last: each.wrapping_add(END),
                 };
             } else if !fits(known.common) {
