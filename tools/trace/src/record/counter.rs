@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use trace::stream::{self, Block, Step};
-
-use crate::read::missing;
+use sidecore_pcapng::names::missing;
 
 /// Counts blocks that are complete. It keeps at most one block's bytes.
 #[derive(Debug, Default)]
