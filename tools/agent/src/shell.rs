@@ -131,7 +131,11 @@ impl Shell<'_> {
                 "" => {}
                 "exit" | "quit" => return last,
                 line if is_person && words::is_trace(line) => {
-                    last = fail(&mut errors, "this is not for a terminal: `ssh HOST trace save >FILE`, `ssh HOST capture NAME >FILE`", Exit::Usage);
+                    last = fail(
+                        &mut errors,
+                        "this is not for a terminal: `ssh HOST trace save >FILE`, `ssh HOST capture NAME >FILE`",
+                        Exit::Usage,
+                    );
                 }
                 line => last = self.run(line, false, None, &mut out, &mut errors),
             }

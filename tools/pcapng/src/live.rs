@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
-use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::PcapNgWriteError;
+use pcap_file::pcapng::PcapNgWriter;
 use trace::stream::{self, Block, Captures, Step};
 
 use crate::block;

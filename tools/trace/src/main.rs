@@ -92,11 +92,8 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
         Box::new(File::create(&options.output).with_context(what).at(OUTPUT)?)
     };
     let is_pcapng = !options.capture.is_empty() && (is_pipe || options.output.extension() == Some("pcapng".as_ref()));
-    let out: &mut dyn Write = if is_pcapng {
-        live.insert(Live::new(out, APPLICATION).with_context(what).at(OUTPUT)?)
-    } else {
-        &mut out
-    };
+    let out: &mut dyn Write =
+        if is_pcapng { live.insert(Live::new(out, APPLICATION).with_context(what).at(OUTPUT)?) } else { &mut out };
     let mut progress = Progress::new(io::stderr().is_terminal());
     let wanted = record::Options {
         classes: options.classes.clone().unwrap_or_default(),

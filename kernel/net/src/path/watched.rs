@@ -89,13 +89,7 @@ impl Bridge {
     /// at `now`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn show_from_wire(
-        &self,
-        uplink: usize,
-        received: &Received<'_>,
-        now: u64,
-        dropped: Option<UplinkDrop>,
-    ) {
+    pub(crate) fn show_from_wire(&self, uplink: usize, received: &Received<'_>, now: u64, dropped: Option<UplinkDrop>) {
         let frame = IngressFrame::new(received);
         let watched = Watched { watch: self.watch, number: uplink };
         watched.capture(Way::In, Some(now), frame.len(), frame.first(), dropped);

@@ -77,7 +77,8 @@ fn a_frame_can_be_read_as_soon_as_its_block_has_come() {
     let mut pipe = Pipe::default();
     let mut dropped = frame(FIRST_UPLINK, 0, Way::In);
     dropped.dropped = Some(FIRST_UPLINK_CAUSE);
-    let pieces = [header(), captures(0, &[frame(3, 0, Way::In)]), captures(1, &[dropped, frame(FIRST_UPLINK, 1, Way::Out)])];
+    let pieces =
+        [header(), captures(0, &[frame(3, 0, Way::In)]), captures(1, &[dropped, frame(FIRST_UPLINK, 1, Way::Out)])];
     let mut seen = Vec::new();
     let mut live = Live::new(&mut pipe, "test").unwrap();
     for piece in &pieces {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use trace::stream::{self, Block, Step};
 use sidecore_pcapng::names::missing;
+use trace::stream::{self, Block, Step};
 
 /// Counts blocks that are complete. It keeps at most one block's bytes.
 #[derive(Debug, Default)]
