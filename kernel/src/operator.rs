@@ -12,8 +12,9 @@ use crate::{
     disks, emulator, engines,
     guests::Guests,
     machine_watchdog, management, modules, options, pci, power, report,
-    trace::reader::Reader,
+    trace::reader::{EndAtPort, Reader},
 };
+use ::trace::frames::{FIRST_UPLINK, Port};
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
@@ -36,6 +37,9 @@ static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 
 /// Microseconds between two readings of the counters for `top`.
 const TOP_PERIOD: u64 = 1_000_000;
+
+/// In the audit, of captures that nobody takes any more.
+const READER_GONE: &str = "the reader is gone: all captures have ended";
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -148,8 +152,15 @@ impl Operator {
         engines::service();
         self.guests.poll(self.shell.attached());
         self.apply.tick(time::now_millis(), &mut self.guests, &mut self.config, self.ending.is_some());
-        if self.trace.tick(|| management::trace_port(&self.guests)) {
+        if let Some(ended) = self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
+            if ended == EndAtPort::ReaderOfCaptures {
+                // Nobody takes the frames any more, and whoever wanted them can say no word.
+                self.trace.end_captures();
+                engines::choose_loops();
+                let captures = Note::from(&Command::Captures);
+                note(&Caller::cable(Way::Channel, Permissions::empty()), &captures, Outcome::Failed, READER_GONE);
+            }
         }
         console::pump();
         if console::PROMPT.is_missing() && console::com1_is_idle() {
@@ -380,13 +391,20 @@ impl Operator {
         }
     }
 
-    /// Captures frames at the port of a guest's device, or ends that.
-    fn capture(&mut self, guest: &str, filter: &str) -> Result<(), Text> {
-        self.guests.find(guest)?;
+    /// Captures frames at the port of a guest's device or at an uplink, or ends that. A guest goes first if both have this name.
+    fn capture(&mut self, name: &str, filter: &str) -> Result<(), Text> {
         let capture::Wanted { net, filter } = filter.parse()?;
-        match self.config.net_number(guest, net) {
+        let uplink = || self.config.uplinks.iter().position(|uplink| uplink.name == name);
+        let slot = match (self.guests.find(name), uplink()) {
+            (Ok(_), _) => self.config.net_number(name, net),
+            // There are fewer than 256 uplinks.
+            (Err(_), Some(uplink)) if net == 0 => Some(Port::uplink(uplink as u8).slot.into()),
+            (Err(_), Some(_)) => return Err("`net=` is for guests: an uplink has one port".into()),
+            (Err(_), None) => return Err(sentence(format_args!("there is no guest and no uplink `{name}`"))),
+        };
+        match slot {
             Some(slot) => self.trace.capture(slot, filter),
-            None => Err(sentence(format_args!("guest `{guest}` has no network device {net}"))),
+            None => Err(sentence(format_args!("guest `{name}` has no network device {net}"))),
         }
     }
 
@@ -395,7 +413,8 @@ impl Operator {
     }
 
     fn trace_state(&self, id: Option<u64>) -> Result<TraceState, NoMemory> {
-        self.trace.state(id, |slot| self.config.net_at(slot))
+        let uplink = |slot: usize| Some((&*self.config.uplinks.get(slot.checked_sub(FIRST_UPLINK.into())?)?.name, 0));
+        self.trace.state(id, |slot| uplink(slot).or_else(|| self.config.net_at(slot)))
     }
 
     /// Begins to change guests to what a file says. Returns what is said of that.

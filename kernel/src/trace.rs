@@ -21,6 +21,7 @@ use ::control::{GuestState, StopReason};
 use ::trace::{
     Captured, Classes, Kind, Record, Switch,
     capture::{WORDS, filter::Filters},
+    frames::FIRST_UPLINK,
     histogram::Histogram,
     published::Published,
     queues::QueueHistograms,
@@ -31,8 +32,8 @@ use ::trace::{
     ring::{Ring as AnyRing, Slot},
 };
 use alloc::boxed::Box;
-use config::Config;
-use engine::{follow::FOLLOWED, observe::QueueValue, slots::MAX_SLOTS};
+use config::{Config, MAX_UPLINKS};
+use engine::{follow::FOLLOWED, observe::QueueValue};
 use latency::Time;
 use machine::{machine::Signal, observe::Exit, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
@@ -47,8 +48,11 @@ type CaptureRing = AnyRing<&'static [Slot<WORDS>], WORDS>;
 /// The classes that the cores write now.
 pub static ON: Switch = Switch::new();
 
-/// The filters of the ports, by the engine's slot. There is one engine.
-static FILTERS: Filters<MAX_SLOTS> = Filters::new();
+/// Slots of ports that can be captured: those of devices, and those of uplinks from [`FIRST_UPLINK`] on.
+const PORTS: usize = FIRST_UPLINK as usize + MAX_UPLINKS;
+
+/// The filters of the ports, by their slots. There is one engine.
+static FILTERS: Filters<PORTS> = Filters::new();
 
 /// What a core has for its trace, in lines of the cache that no other core writes.
 #[repr(align(128))]

@@ -5,13 +5,15 @@
 //! | word | takes |
 //! |---|---|
 //! | `off` | nothing: the capture of this port ends |
-//! | `in`, `out` | frames that the guest sends, or frames for it; without such a word both |
+//! | `in`, `out` | frames that the guest sends, or frames for it; at an uplink frames from the wire, or to it; without such a word both |
 //! | `mac=52:54:00:00:00:01` | frames from or to this address |
 //! | `ethertype=ipv4` | frames of this type: `arp`, `ipv4`, `ipv6` or a number such as `0x88cc`; behind a tag if there is one |
 //! | `vlan=5` | frames with a tag of this VLAN, 1 to 4094 |
 //! | `1/10` | one of so many of them, at most 1/1024 |
 //! | `bytes=64` | so many bytes of each at most, 64 to 128; without it 128 |
 //! | `net=1` | the port of the guest's second network device; without it the first one's |
+//!
+//! The name before it is that of a guest or of an uplink. A guest goes first if both have that name.
 //!
 //! To see a frame is another right than to see how the machine works. So captures have commands of their own, which need the
 //! permission `capture`, and `trace save` does not send them.
@@ -137,8 +139,11 @@ impl fmt::Display for Wanted {
 /// A port that is captured, in the answer to `trace show`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedPort {
-    /// Its guest.
+    /// Its guest, or the name of the uplink.
     pub guest: String,
+    /// It is an uplink.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub uplink: bool,
     /// The filter, as it is typed.
     pub filter: Text,
     /// Frames that it has taken.

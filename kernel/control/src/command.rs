@@ -242,16 +242,16 @@ commands! {
     } => PROFILE, shell(
         "trace-eoi", "have each end of this interrupt exit, or off: each costs an\nexit then; only with `completion = \"posted\"`"
     ), json("trace-eoi");
-    /// Captures the first bytes of frames at a guest's port.
+    /// Captures the first bytes of frames at a guest's port or at an uplink.
     Capture {
-        /// The guest.
+        /// The guest or the uplink.
         guest: String = GUEST,
-        /// Which device and which frames: see [`crate::capture`]. Empty: all frames of its first network device.
+        /// Which device and which frames: see [`crate::capture`]. Empty: all frames of its first network device, or of the uplink.
         filter: String = FILTER,
     } => CAPTURE, shell(
         "capture",
-        "keep the first bytes of its frames, for `captures` on COM2;\nFILTER: in, out, mac=M, ethertype=E, vlan=V, 1/N, \
-         bytes=N,\nnet=N with commas between them, or off"
+        "keep the first bytes of frames at a guest or an uplink, for\n`captures`; FILTER: in, out, mac=M, ethertype=E, vlan=V, 1/N,\n\
+         bytes=N, net=N with commas between them, or off"
     ), json("capture");
     /// Sends the captured frames on COM2 or to the management guest, until nothing is captured any more and everything is sent
     /// (COM2 only).

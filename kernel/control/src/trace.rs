@@ -108,8 +108,9 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
     if state.saving {
         out.write_str("records are being sent\n")?;
     }
-    for CapturedPort { guest, filter, frames } in &state.captures {
-        sentence_line(out, format_args!("captured of {guest}: {frames} frames by {filter}"))?;
+    for CapturedPort { guest, uplink, filter, frames } in &state.captures {
+        let what = if *uplink { "uplink " } else { "" };
+        sentence_line(out, format_args!("captured of {what}{guest}: {frames} frames by {filter}"))?;
     }
     if state.cores.is_empty() {
         return out.write_str("no core has a ring: `memory` of [trace] is 0K\n");

@@ -18,7 +18,6 @@ use engine::devices::Devices;
 use engine::requests::ServiceMode;
 use engine::schedule::{Portion, Served};
 use nic::Nic;
-use trace::Classes;
 use virtio::chain::Segments;
 use virtio::config::DeviceConfig;
 use virtio::fault::Fault;
@@ -289,7 +288,7 @@ impl<N: Nic<Token = Held>> Backend for Net<N> {
         for (n, uplink) in uplinks.iter_mut().enumerate() {
             let Some(uplink) = uplink else { continue };
             looked |= uplink.service(now);
-            let (counters, watched) = (uplink.counters(), bridge.wants(Classes::FRAMES));
+            let (counters, watched) = (uplink.counters(), bridge.is_watched());
             let polled =
                 uplink.poll(devices, |devices, frame| bridge.ingress(devices, frame, n, counters, now, watched));
             moved = polled.saturating_add(moved);

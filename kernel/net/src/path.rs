@@ -13,7 +13,7 @@
 mod delivery;
 mod egress_fast;
 mod fast;
-mod ingress;
+pub(crate) mod ingress;
 mod offloaded;
 mod slow;
 pub(crate) mod watched;

@@ -10,9 +10,9 @@ use crate::counters::UplinkDrop;
 /// A frame at a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'f> {
-    /// The port, below [`MAX_SLOTS`].
+    /// The port: a slot below [`MAX_SLOTS`], or [`FIRST_UPLINK`] plus the number of an uplink.
     pub port: usize,
-    /// Which way it goes.
+    /// Which way it goes. At an uplink [`Way::In`] is from the wire.
     pub way: Way,
     /// When: ticks of the engine's clock. `None`: now.
     pub at: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Seen<'f> {
     /// Its first bytes, as far as they were copied to the host's own memory. What the switch checks of a frame is among them.
     pub bytes: &'f [u8],
     /// It was dropped at this port: the number of the cause's counter in [`Drops`](crate::counters::Drops), in the order of
-    /// `iter`.
+    /// `iter`. At an uplink: [`FIRST_UPLINK_CAUSE`](trace::frames::FIRST_UPLINK_CAUSE) plus the [`UplinkDrop`].
     pub dropped: Option<u8>,
 }
 
@@ -30,7 +30,8 @@ pub trait FrameWatcher: Sync {
     /// A frame of `bytes` bytes was dropped at a port. `cause`: see [`Seen::dropped`].
     fn dropped(&self, port: usize, cause: u8, bytes: u32);
     /// A frame was taken from a port, or given to it, or dropped there. It is called while [`Classes::CAPTURES`] is on. A frame
-    /// that both was sent and arrived is seen at both ports.
+    /// that both was sent and arrived is seen at both ports. At an uplink it is seen when it has come from the wire, and when the NIC
+    /// has taken it, as a whole or as one segment. A frame that the NIC returns unsent is not seen again.
     fn seen(&self, frame: &Seen<'_>);
     /// A frame of `len` bytes makes a step on the slow path. It is called while [`Classes::FRAMES`] is on.
     fn step(&self, step: Step, port: usize, len: u32);

@@ -1,7 +1,7 @@
 //! How the control core reads the rings of all cores, and sends what is in them.
 
 use super::{
-    BLOCK, FILTERS, ON, Of,
+    BLOCK, FILTERS, ON, Of, PORTS,
     header::header,
     latency::{self, Time},
     make, on, owned,
@@ -14,11 +14,13 @@ use crate::{
 use ::control::{
     CapturedPort, Durations, Latency, NoMemory, Text, TraceState, TracedCore,
     capture::Wanted,
+    sentence,
     trace::{TRACE_END, trace_line},
 };
 use ::trace::{
     Classes,
     capture::filter::Filter,
+    frames::FIRST_UPLINK,
     record::NO_GUEST,
     ring::{Cursor, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
@@ -27,7 +29,6 @@ use ::trace::{
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use config::{Config, Plan};
-use engine::slots::MAX_SLOTS;
 use machine::reason::Reason;
 
 /// Bytes of a block in base64.
@@ -47,7 +48,8 @@ pub struct Reader {
     /// Names and clock, as blocks.
     header: Vec<Vec<u8>>,
     stops: bool,
-    saving: Option<Sending>,
+    /// What is being sent: records and captured frames, each by at most one way, and never by the same one.
+    sending: [Option<Sending>; 2],
 }
 
 /// A trace that is being sent.
@@ -74,6 +76,22 @@ impl What {
             Self::Captures => !on(Classes::CAPTURES),
         }
     }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Records => "records",
+            Self::Captures => "captured frames",
+        }
+    }
+}
+
+/// What has ended at the management guest's port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum EndAtPort {
+    /// Everything was sent, or the reader of records is gone.
+    All,
+    /// The reader of captured frames is gone, and ports are still captured.
+    ReaderOfCaptures,
 }
 
 /// One of the management guest's openings of its port: the number of the guest's life, and the number of the opening.
@@ -85,6 +103,20 @@ enum To {
     Com2,
     /// The management guest's port, as long as the guest has it open.
     Port(Opening),
+}
+
+impl To {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Com2 => "on COM2",
+            Self::Port(_) => "to the management guest",
+        }
+    }
+
+    /// Whether it is the same way. The management guest has one port, whichever opening of it this is.
+    const fn is_way_of(self, other: Self) -> bool {
+        matches!((self, other), (Self::Com2, Self::Com2) | (Self::Port(_), Self::Port(_)))
+    }
 }
 
 /// The rings of the cores that are sent.
@@ -171,7 +203,7 @@ impl Reader {
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         Self::switch(config.trace.on);
-        Ok(Self { header: header(config, &cores), cores, stops: false, saving: None })
+        Ok(Self { header: header(config, &cores), cores, stops: false, sending: [None, None] })
     }
 
     /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
@@ -207,7 +239,7 @@ impl Reader {
             }
         }
         FILTERS.set(slot, filter);
-        let is_any = (0..MAX_SLOTS).any(|slot| FILTERS.get(slot).is_some());
+        let is_any = (0..PORTS).any(|slot| FILTERS.get(slot).is_some());
         ON.set(if is_any { ON.get() | Classes::CAPTURES } else { ON.get().difference(Classes::CAPTURES) });
         Ok(())
     }
@@ -325,52 +357,70 @@ impl Reader {
 
     fn begin(&mut self, what: What, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
         self.has_rings()?;
-        match self.saving.as_ref().map(|sending| sending.to) {
-            Some(To::Com2) => return Err("records are being sent on COM2 already; `trace off` ends it".into()),
-            Some(To::Port(_)) => {
-                return Err("records are being sent to the management guest already; `trace off` ends it".into());
-            }
-            None => {}
+        let busy = |sending: &Sending| {
+            let (sent, way) = (sending.what.name(), sending.to.name());
+            let ends = if sending.what == What::Records { "`trace off`" } else { "the end of its captures" };
+            Err(sentence(format_args!("{sent} are being sent {way} already; {ends} ends that")))
+        };
+        if let Some(same) = self.sending.iter().flatten().find(|sending| sending.what == what) {
+            return busy(same);
         }
         let to = to()?;
-        self.cores.iter_mut().for_each(|traced| traced.told = None);
-        self.saving = Some(Sending { saving: Saving::new(limits), to, what });
+        // A way carries one of them. The end of what it carries tells its reader that all is over.
+        if let Some(other) = self.sending.iter().flatten().find(|sending| sending.to.is_way_of(to)) {
+            return busy(other);
+        }
+        if what == What::Records {
+            self.cores.iter_mut().for_each(|traced| traced.told = None);
+        }
+        if let Some(place) = self.sending.get_mut(what as usize) {
+            *place = Some(Sending { saving: Saving::new(limits), to, what });
+        }
         Ok(())
     }
 
-    /// Sends what there is and what its receiver has room for, within a tick's limit. Call it once a tick. `port` gives the
-    /// management guest's port, if the guest has it open. Returns whether sending to that port has ended. It also ends when the
-    /// guest closes the port or opens it again, or has another life.
-    pub fn tick<S: Sink>(&mut self, port: impl FnOnce() -> Option<(Opening, S)>) -> bool {
-        let Some(Sending { saving, to, what }) = &mut self.saving else { return false };
-        let (to, is_off) = (*to, what.is_off());
-        let mut rings = Sent(&mut self.cores, *what);
-        let mut buffer = [0; BLOCK];
-        let progress = match to {
-            To::Com2 => saving.tick(is_off, &self.header, &mut rings, &mut Com2, &mut buffer),
-            To::Port(opening) => match port().filter(|&(now, _)| now == opening) {
-                Some((_, mut port)) => saving.tick(is_off, &self.header, &mut rings, &mut port, &mut buffer),
-                None => Progress::GivenUp,
-            },
-        };
-        if progress == Progress::Going {
-            return false;
-        }
-        self.saving = None;
-        match to {
-            To::Com2 => {
-                console::send_pieces([TRACE_END]);
-                false
+    /// Sends what there is and what its receivers have room for, within a tick's limit. Call it once a tick. `port` gives the
+    /// management guest's port, if the guest has it open. Returns what has ended at that port, if something has. Sending also ends
+    /// when the guest closes the port or opens it again, or has another life.
+    pub fn tick<S: Sink>(&mut self, port: impl Fn() -> Option<(Opening, S)>) -> Option<EndAtPort> {
+        let mut ended = None;
+        for place in &mut self.sending {
+            let Some(Sending { saving, to, what }) = place else { continue };
+            let (to, what, is_off) = (*to, *what, what.is_off());
+            let mut rings = Sent(&mut self.cores, what);
+            let mut buffer = [0; BLOCK];
+            let progress = match to {
+                To::Com2 => saving.tick(is_off, &self.header, &mut rings, &mut Com2, &mut buffer),
+                To::Port(opening) => match port().filter(|&(now, _)| now == opening) {
+                    Some((_, mut port)) => saving.tick(is_off, &self.header, &mut rings, &mut port, &mut buffer),
+                    None => Progress::GivenUp,
+                },
+            };
+            if progress == Progress::Going {
+                continue;
             }
-            To::Port(_) => true,
+            *place = None;
+            match to {
+                To::Com2 => console::send_pieces([TRACE_END]),
+                To::Port(_) if what == What::Captures && !is_off => ended = Some(EndAtPort::ReaderOfCaptures),
+                To::Port(_) => ended = Some(EndAtPort::All),
+            }
         }
+        ended
+    }
+
+    /// Ends all captures.
+    pub fn end_captures(&self) {
+        FILTERS.clear();
+        ON.set(ON.get().difference(Classes::CAPTURES));
     }
 
     /// Returns the state, for the request `id`.
     ///
     /// # Errors
     /// There is no memory for it.
-    /// `name` gives the name of the guest whose device is in a slot of the engine, and the number of its network device.
+    /// `name` gives the name of the guest whose device is in a slot of the engine, and the number of its network device; or the name of
+    /// the uplink, and 0.
     pub fn state<'a>(
         &self,
         id: Option<u64>,
@@ -387,17 +437,17 @@ impl Reader {
                 lost: cursor.lost(),
             })
         });
-        let captures = (0..MAX_SLOTS).filter_map(|slot| {
-            let (filter, (guest, net)) = (FILTERS.get(slot)?, name(slot)?);
-            let filter = ::control::sentence(format_args!("{}", Wanted { net, filter: Some(filter) }));
-            let frames = FILTERS.taken(slot);
-            Some(::control::copy(guest).map(|guest| CapturedPort { guest, filter, frames }))
+        let captures = (0..PORTS).filter_map(|slot| {
+            let (filter, (name, net)) = (FILTERS.get(slot)?, name(slot)?);
+            let filter = sentence(format_args!("{}", Wanted { net, filter: Some(filter) }));
+            let (frames, uplink) = (FILTERS.taken(slot), slot >= FIRST_UPLINK.into());
+            Some(::control::copy(name).map(|name| CapturedPort { guest: name, uplink, filter, frames }))
         });
         Ok(TraceState {
             id,
             classes: ::control::collect(ON.get().names().map(|name| Ok(name.into())))?,
             stop: self.stops,
-            saving: self.saving.is_some(),
+            saving: self.sending.iter().any(Option::is_some),
             cores: ::control::collect(cores)?,
             captures: ::control::collect(captures)?,
         })

@@ -1,6 +1,7 @@
 //! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, a third guest comes and goes,
 //! then the management guest turns hostile and dies.
 
+mod captures;
 mod changes;
 mod operator;
 
@@ -37,7 +38,7 @@ const BEATS: u64 = 10;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "login by OpenSSH, a trace fetched by it, metrics read by Prometheus and judged by promtool and a strict reader of OpenMetrics, ssh-audit, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
+    let about = "login by OpenSSH, a trace fetched by it, captured frames read by tshark while they come, metrics read by Prometheus and judged by promtool and a strict reader of OpenMetrics, ssh-audit, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
     vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
@@ -62,7 +63,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let b = Guest::new(2).peer(1).then("obey");
     let mut setup = with_entries(
         server("management", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"operate\"]\nmodules = \"16M\"\n\n[[port]]\ndevice = \"first\"\n\n",
+        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"capture\", \"operate\"]\nmodules = \"16M\"\n\n[[port]]\ndevice = \"first\"\n\n",
     );
     let own = address(NUMBER);
     let initrd = Content::Management { keys, host_key: Some(host_key) };
@@ -219,7 +220,8 @@ fn change(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     session.state("a", GuestState::Stopped, seconds(120))?;
     fetch_trace(operator, session)?;
     operator.says("alice", "start a")?;
-    session.result("a", "obey", seconds(240)).map(drop)
+    session.result("a", "obey", seconds(240))?;
+    captures::read_live(operator, session)
 }
 
 /// A whole life of a, with pings of b, is traced and fetched by ssh. a is down when its counters are read, before and after.

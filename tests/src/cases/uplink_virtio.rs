@@ -2,12 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::process::Stdio;
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
-use control::{Counters, TraceStep};
+use control::{Command, Counters, TraceStep};
 use net::counters::UplinkDrop;
 use sha2::{Digest as _, Sha256};
+use sidecore_pcapng::live::Live;
+use trace::capture::Way;
 use trace::frames::{FIRST_UPLINK_CAUSE, Port};
 use trace::record::NO_GUEST;
 use trace::stream::Table;
@@ -18,6 +21,7 @@ use super::trace::{Read as Traced, collect, command, ended};
 use crate::boot::{Boot, alone};
 use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
+use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
@@ -30,7 +34,7 @@ const FILE_BYTES: usize = 16 << 20;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let virtio = "a virtio network device as uplink: pings, and a file in and out again, from two guests";
     let two = "two uplinks: a guest reaches a network by each, another only its own; each frame at an uplink has its \
-               records, as many as the counters say";
+               records, as many as the counters say; captured frames of both are the counters', and tshark reads as many pings from a pipe";
     vec![
         alone(Scenario::new("uplink-virtio", virtio, QEMU), uplink_virtio),
         alone(Scenario::new("two-uplinks", two, QEMU), two_uplinks),
@@ -84,12 +88,91 @@ fn two_uplinks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&setup)?;
     let arrived = collect(&mut session);
     session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
+    // The guests ping from their start on.
+    let begin = session.counters()?;
+    for name in ["left", "right"] {
+        session.ask(Command::Capture { guest: name.to_owned(), filter: String::new() }, seconds(20))?;
+    }
+    let begun = session.counters()?;
     two_networks(context, &mut session, ["00:11.0", "00:10.0"])?;
     let before = session.counters()?;
     session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
     let bytes = ended(&mut session, &arrived)?;
-    traced(context, &bytes, [&before, &session.counters()?])?;
+    let after = session.counters()?;
+    traced(context, &bytes, [&before, &after])?;
+    captured(context, &mut session, [&begin, &begun], [&before, &after])?;
     session.shut_down().map(drop)
+}
+
+/// Has the frames sent that were captured at the uplinks, and checks them against the counters: the captures began between the
+/// counters of `begin` and ended between those of `end`. tshark reads them from a pipe, as pcap-ng.
+fn captured(
+    context: &mut Context<'_>,
+    session: &mut Session,
+    begin: [&Counters; 2],
+    end: [&Counters; 2],
+) -> Result<()> {
+    let arrived = collect(session);
+    // The end of the trace has ended the captures. What they have is in the ring.
+    session.ask(Command::Captures, seconds(20))?;
+    let bytes = ended(session, &arrived)?;
+    let trace = sidecore_trace::read::bytes_of(&bytes).context("no captured frames were sent")?;
+    context.figures.exactly("captured frames lost", trace.captures_lost, 0)?;
+    for (number, name) in (0_u8..).zip(["left", "right"]) {
+        let slot = Port::uplink(number).slot;
+        let of = || trace.captures.iter().map(|capture| capture.frame).filter(move |frame| frame.slot == slot);
+        let mut compare = |found: u64, counter: &str| {
+            let count = |counters: &Counters| anyhow::Ok(counters.uplink(name).context("no uplink")?.count(counter));
+            let (from, to) = (begin.map(count), end.map(count));
+            let ([first, begun], [last, after]) = (from, to);
+            let wanted = last?.saturating_sub(begun?)..=after?.saturating_sub(first?);
+            ensure!(wanted.contains(&found), "captured at {name}: {found}; {counter}: {wanted:?}");
+            context.figures.note(&format!("captured at {name}, by {counter}"), found as f64);
+            Ok(())
+        };
+        compare(of().filter(|frame| frame.way == Way::In).count() as u64, "rx_packets")?;
+        compare(of().filter(|frame| frame.way == Way::Out && frame.dropped.is_none()).count() as u64, "tx_packets")?;
+        for drop in UplinkDrop::ALL.into_iter().filter(|drop| *drop != UplinkDrop::Unsent) {
+            let code = FIRST_UPLINK_CAUSE | drop as u8;
+            compare(of().filter(|frame| frame.dropped == Some(code)).count() as u64, drop.name())?;
+        }
+    }
+    let mut tshark = context.judge(Judge::Tshark)?;
+    tshark.args([
+        "-l",
+        "-r",
+        "-",
+        "-Y",
+        "icmp && !icmpv6",
+        "-T",
+        "fields",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "icmp.type",
+    ]);
+    let mut tshark = tshark.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start tshark")?;
+    let mut live = Live::new(tshark.stdin.take().context("no pipe")?, "sidecore's tests")?;
+    // Pieces of any length, as a port gives them.
+    bytes.chunks(1000).try_for_each(|piece| live.take(piece))?;
+    live.end()?;
+    context.figures.exactly(
+        "frames written as pcap-ng, less those captured",
+        live.frames().abs_diff(trace.captures.len() as u64),
+        0,
+    )?;
+    drop(live);
+    let read = tshark.wait_with_output()?;
+    ensure!(read.status.success(), "tshark ends with {:?}", read.status.code());
+    let said = String::from_utf8_lossy(&read.stdout);
+    for (name, pings) in [("left", 2 * PINGS), ("right", PINGS)] {
+        for (kind, what) in [("8", "requests"), ("0", "replies")] {
+            let found = said.lines().filter(|line| **line == format!("uplink {name}\t{kind}")).count();
+            // Those sent until the first answer are there too.
+            context.figures.at_least(&format!("echo {what} that tshark reads at {name}"), found as u64, pings)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks the records of frames at the uplinks against the counters. The trace was switched off between the two counters.

@@ -5,7 +5,8 @@
 //!  console ──▶ pipe ────┼──▶ unix socket ──▶ serve ──▶ org.sidecore.control ──▶ hypervisor
 //!  Prometheus ──▶ metrics ┘   (JSON lines)   (broker)   (JSON lines)
 //!
-//!  ssh ◀── trace save ◀── org.sidecore.trace ◀── hypervisor      (blocks of the crate `trace`)
+//!  ssh ◀── trace save ◀──┬── org.sidecore.trace ◀── hypervisor     (blocks of the crate `trace`)
+//!  ssh ◀── capture ◀─────┘   (pcap-ng)
 //! ```
 //!
 //! One process, [`broker`], owns the control port of the console device. All others talk to it by a unix socket. Each line is a command

@@ -83,18 +83,15 @@ impl Shell<'_> {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(errors, &why),
             },
+            Command::Capture { guest, filter } if !trace::is_off(&filter) => {
+                let wanted = trace::Captured { name: guest, filter, time: asked.time };
+                let opened = trace::open(self.trace_port);
+                saved(opened.and_then(|mut port| trace::capture(&mut port, self.broker, &wanted, out)), errors)
+            }
             Command::Trace { step: TraceStep::Save, stop, classes } => {
                 let wanted = Wanted { classes, stop, time: asked.time };
-                let saved =
-                    trace::open(self.trace_port).and_then(|mut port| trace::save(&mut port, self.broker, &wanted, out));
-                match saved {
-                    Ok(()) => Exit::Done,
-                    Err(NotSaved::Refused(why)) => fail(errors, &why, Exit::Refused),
-                    Err(NotSaved::Output(error)) => {
-                        fail(errors, &format!("the output cannot be written: {error}"), Exit::Refused)
-                    }
-                    Err(NotSaved::Failed(why)) => failed(errors, &why),
-                }
+                let opened = trace::open(self.trace_port);
+                saved(opened.and_then(|mut port| trace::save(&mut port, self.broker, &wanted, out)), errors)
             }
             _ => {
                 let events = matches!(asked.command, Command::Report);
@@ -134,7 +131,11 @@ impl Shell<'_> {
                 "" => {}
                 "exit" | "quit" => return last,
                 line if is_person && words::is_trace(line) => {
-                    last = fail(&mut errors, "a trace is not for a terminal: `ssh HOST trace save >FILE`", Exit::Usage);
+                    last = fail(
+                        &mut errors,
+                        "this is not for a terminal: `ssh HOST trace save >FILE`, `ssh HOST capture NAME >FILE`",
+                        Exit::Usage,
+                    );
                 }
                 line => last = self.run(line, false, None, &mut out, &mut errors),
             }
@@ -232,6 +233,16 @@ fn fail(errors: &mut dyn Write, why: &str, exit: Exit) -> Exit {
     exit
 }
 
+/// How the saving of a trace or of captured frames ended.
+fn saved(result: Result<(), NotSaved>, errors: &mut dyn Write) -> Exit {
+    match result {
+        Ok(()) => Exit::Done,
+        Err(NotSaved::Refused(why)) => fail(errors, &why, Exit::Refused),
+        Err(NotSaved::Output(error)) => fail(errors, &format!("the output cannot be written: {error}"), Exit::Refused),
+        Err(NotSaved::Failed(why)) => failed(errors, &why),
+    }
+}
+
 fn failed(errors: &mut dyn Write, why: &Failed) -> Exit {
     let exit = match why {
         Failed::Refused(_) => Exit::Refused,
@@ -283,7 +294,7 @@ fn help() -> String {
     let _ = control::help(&mut text);
     text = text.replace('\r', "");
     text.push_str(
-        "counters             show\nput MODULE [SHA256]   a module from a file: `ssh HOST put MODULE <FILE`\napply [--dry-run] [--restart] [--confirm SECONDS]\n                     changes guests as a file says: `ssh HOST apply <FILE`\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
+        "counters             show\nput MODULE [SHA256]   a module from a file: `ssh HOST put MODULE <FILE`\napply [--dry-run] [--restart] [--confirm SECONDS]\n                     changes guests as a file says: `ssh HOST apply <FILE`\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\ncapture NAME [FILTER] [--seconds N]\n                     the frames as pcap-ng: `ssh HOST capture a >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
     );
     text
 }

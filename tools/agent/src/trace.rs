@@ -1,4 +1,5 @@
-//! `trace save`: copies the machine's trace from the port `org.sidecore.trace` to standard output, as it is.
+//! `trace save`: copies the machine's trace from the port `org.sidecore.trace` to standard output, as it is. `capture`: writes the
+//! frames that come there to standard output as pcap-ng, each when it comes.
 //!
 //! The guest's kernel lets one program at a time open the port. The hypervisor sends while it is open, and ends when it is
 //! closed. What is not read is overwritten there and counted in the trace, so a slow reader loses records, and knows how many.
@@ -12,6 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::{Command, Event, TraceStep};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sidecore_pcapng::live::Live;
 
 use crate::client::{Broker, Client, Failed};
 
@@ -25,6 +28,8 @@ const EMPTY: Duration = Duration::from_millis(50);
 const EMPTYING: Duration = Duration::from_secs(5);
 /// A trace has ended if the hypervisor has had the port closed for so long, though its event of the end did not come.
 const CLOSED: Duration = Duration::from_secs(3);
+/// When captures of others go on, there is no event of the end. Then it is over when nothing has come for so long.
+const QUIET: Duration = Duration::from_secs(3);
 /// Most time for the end after the trace was switched off. The hypervisor gives up after five seconds without a reader.
 const END: Duration = Duration::from_secs(60);
 
@@ -37,6 +42,32 @@ pub struct Wanted {
     pub stop: bool,
     /// The trace is switched off after this time. `None`: it goes on until somebody switches it off.
     pub time: Option<Duration>,
+}
+
+/// The frames that are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// A guest or an uplink.
+    pub name: String,
+    /// The filter in the hypervisor's words. Empty: all frames.
+    pub filter: String,
+    /// It ends after this time. `None`: it goes on until the reader is gone, or somebody ends it.
+    pub time: Option<Duration>,
+}
+
+impl Captured {
+    /// The command that ends it: with the filter `off` of the same port.
+    fn off(&self) -> Command {
+        let device = self.filter.split(',').filter(|word| word.starts_with("net="));
+        let filter = device.chain(["off"]).collect::<Vec<_>>().join(",");
+        Command::Capture { guest: self.name.clone(), filter }
+    }
+}
+
+/// Whether a filter ends a capture.
+#[must_use]
+pub fn is_off(filter: &str) -> bool {
+    filter.split(',').any(|word| word == "off")
 }
 
 /// Why a trace was not saved, or not to its end.
@@ -95,20 +126,48 @@ pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dy
         client.ask(on)?;
     }
     client.ask(command(TraceStep::Save))?;
-    let copied = copy(port, broker, wanted.time, &events(client), out);
+    let copying = Copying { broker, off: command(TraceStep::Off), time: wanted.time, quiet: None };
+    let copied = copying.run(port, &events(client), out);
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
-        let _ = off(broker);
+        let _ = copying.off();
     }
     copied
 }
 
-fn command(step: TraceStep) -> Command {
-    Command::Trace { step, stop: false, classes: String::new() }
+/// Captures frames, and writes them to `out` as pcap-ng while they come from `port`, which does not wait. A trace that goes elsewhere
+/// is not disturbed. Returns when the capture has ended. It also ends if `out` takes nothing more, or nobody reads standard output.
+///
+/// # Errors
+/// See [`NotSaved`]. What had come before is in `out`.
+pub fn capture(port: &mut impl Read, broker: &Broker, wanted: &Captured, out: &mut dyn Write) -> Result<(), NotSaved> {
+    empty(port)?;
+    let mut client = broker.connect(true)?;
+    client.ask(Command::Capture { guest: wanted.name.clone(), filter: wanted.filter.clone() })?;
+    let copying = Copying { broker, off: wanted.off(), time: wanted.time, quiet: Some(QUIET) };
+    let copied = client.ask(Command::Captures).map_err(NotSaved::from).and_then(|_| {
+        let application = concat!("sidecore-agent ", env!("CARGO_PKG_VERSION"));
+        let mut live = Live::new(out, application).map_err(NotSaved::Output)?;
+        copying.run(port, &events(client), &mut live)?;
+        live.end().map_err(NotSaved::Output)
+    });
+    if copied.is_err() {
+        let _ = copying.off();
+    }
+    copied
 }
 
-fn off(broker: &Broker) -> Result<(), Failed> {
-    broker.connect(false)?.ask(command(TraceStep::Off)).map(drop)
+/// Whether nobody reads standard output any more. sshd says so when its client is gone, also while there is nothing to write.
+fn is_closed() -> bool {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut polled, Some(&now)).is_ok() && polled.iter().any(|fd| fd.revents().intersects(gone))
+}
+
+fn command(step: TraceStep) -> Command {
+    Command::Trace { step, stop: false, classes: String::new() }
 }
 
 /// Reads what an earlier client has left.
@@ -174,46 +233,67 @@ fn events(mut client: Client) -> Receiver<Last> {
     told
 }
 
-fn copy(
-    port: &mut impl Read,
-    broker: &Broker,
+/// What is copied, and how it ends.
+struct Copying<'b> {
+    broker: &'b Broker,
+    /// The command that ends it.
+    off: Command,
+    /// When that is to be given.
     time: Option<Duration>,
-    ends: &Receiver<Last>,
-    out: &mut dyn Write,
-) -> Result<(), NotSaved> {
-    let mut bytes = vec![0; PIECE];
-    let mut off_at = time.map(|time| Instant::now() + time);
-    let (mut over_at, mut closed_since, mut last) = (None, None, None);
-    loop {
-        if off_at.is_some_and(|at| Instant::now() >= at) {
-            off(broker)?;
-            (off_at, over_at) = (None, Some(Instant::now() + END));
-        }
-        // The event comes when everything is in the port. So an empty port means the end only if it came before.
-        last = last.or_else(|| ends.try_recv().ok());
-        match (read(port, &mut bytes)?, &last) {
-            (Got::Bytes(len), _) => {
-                closed_since = None;
-                out.write_all(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)?;
-            }
-            (_, Some(Last::End)) => break,
-            (_, Some(Last::Broken)) => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
-            (Got::Closed, None) => {
-                if closed_since.get_or_insert_with(Instant::now).elapsed() > CLOSED {
-                    break;
-                }
-                thread::sleep(LOOK);
-            }
-            (Got::Nothing, None) => {
-                closed_since = None;
-                thread::sleep(LOOK);
-            }
-        }
-        if over_at.is_some_and(|at| Instant::now() > at) {
-            return Err(NotSaved::Refused("the trace does not end".to_owned()));
-        }
+    /// After that command it is over if nothing comes for so long.
+    quiet: Option<Duration>,
+}
+
+impl Copying<'_> {
+    fn off(&self) -> Result<(), Failed> {
+        self.broker.connect(false)?.ask(self.off.clone()).map(drop)
     }
-    out.flush().map_err(NotSaved::Output)
+
+    fn run(&self, port: &mut impl Read, ends: &Receiver<Last>, out: &mut dyn Write) -> Result<(), NotSaved> {
+        let mut bytes = vec![0; PIECE];
+        let mut off_at = self.time.map(|time| Instant::now() + time);
+        let (mut over_at, mut closed_since, mut last) = (None, None, None);
+        let (mut came, mut looked) = (Instant::now(), Instant::now());
+        loop {
+            if off_at.is_some_and(|at| Instant::now() >= at) {
+                self.off()?;
+                (off_at, over_at, came) = (None, Some(Instant::now() + END), Instant::now());
+            }
+            if looked.elapsed() >= EMPTY {
+                looked = Instant::now();
+                if is_closed() {
+                    return Err(NotSaved::Output(io::ErrorKind::BrokenPipe.into()));
+                }
+            }
+            // The event comes when everything is in the port. So an empty port means the end only if it came before.
+            last = last.or_else(|| ends.try_recv().ok());
+            match (read(port, &mut bytes)?, &last) {
+                (Got::Bytes(len), _) => {
+                    (closed_since, came) = (None, Instant::now());
+                    out.write_all(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)?;
+                }
+                (_, Some(Last::End)) => break,
+                (_, Some(Last::Broken)) => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
+                (Got::Closed, None) => {
+                    if closed_since.get_or_insert_with(Instant::now).elapsed() > CLOSED {
+                        break;
+                    }
+                    thread::sleep(LOOK);
+                }
+                (Got::Nothing, None) => {
+                    closed_since = None;
+                    thread::sleep(LOOK);
+                }
+            }
+            if over_at.is_some() && self.quiet.is_some_and(|quiet| came.elapsed() > quiet) {
+                break;
+            }
+            if over_at.is_some_and(|at| Instant::now() > at) {
+                return Err(NotSaved::Refused("the trace does not end".to_owned()));
+            }
+        }
+        out.flush().map_err(NotSaved::Output)
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use control::{Command, Event, Request, Sha256, TraceStep, View};
 
 use crate::key::Key;
 use crate::put::APPLIED;
+use crate::trace;
 
 /// A command as the agent carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Asked {
     pub command: Command,
     /// The answer is to be JSON.
     pub json: bool,
-    /// For `trace save`: when the trace is to be switched off.
+    /// For `trace save` and `capture`: when that is to end.
     pub time: Option<Duration>,
     /// It needs a file. For `put` the command has the SHA-256 that is expected, if one is; for `apply` it has no module.
     pub file: bool,
@@ -23,7 +24,7 @@ pub struct Asked {
 /// Most seconds of a trace: a day.
 const MAX_SECONDS: u64 = 24 * 60 * 60;
 
-/// Reads a line of words. `--json` may stand anywhere, and so may `--seconds N` for `trace save` and `--confirm N` for `apply`.
+/// Reads a line of words. `--json` may stand anywhere, and so may `--seconds N` for `trace save` and `capture`, and `--confirm N` for `apply`.
 /// `counters` is `show`. `put` and `apply` without a module read a file.
 ///
 /// # Errors
@@ -78,7 +79,7 @@ pub fn read(line: &str) -> Result<Asked, String> {
         other => other,
     };
     if seconds.is_some() && !saves(&command) {
-        return Err("`--seconds` belongs to `trace save`".to_owned());
+        return Err("`--seconds` belongs to `trace save` and `capture`".to_owned());
     }
     if confirm.is_some() && !matches!(command, Command::Apply { .. }) {
         return Err("`--confirm` belongs to `apply`".to_owned());
@@ -86,14 +87,18 @@ pub fn read(line: &str) -> Result<Asked, String> {
     Ok(Asked { command, json, time: seconds.map(Duration::from_secs), file })
 }
 
-/// Whether a line asks for a trace, whose answer is not text.
+/// Whether a line asks for a trace or for captured frames, whose answer is not text.
 #[must_use]
 pub fn is_trace(line: &str) -> bool {
     read(line).is_ok_and(|asked| saves(&asked.command))
 }
 
-const fn saves(command: &Command) -> bool {
-    matches!(command, Command::Trace { step: TraceStep::Save, .. })
+fn saves(command: &Command) -> bool {
+    match command {
+        Command::Trace { step: TraceStep::Save, .. } => true,
+        Command::Capture { filter, .. } => !trace::is_off(filter),
+        _ => false,
+    }
 }
 
 /// A line of JSON that does not go to the hypervisor.
@@ -156,6 +161,7 @@ mod tests {
         for line in ["trace save --seconds", "trace save --seconds 0", "trace save --seconds -1", "list --seconds 3"] {
             assert!(read(line).unwrap_err().contains("`--seconds`"), "{line}");
         }
+        assert!(is_trace("capture a in --seconds 3") && !is_trace("capture a off") && !is_trace("capture a net=1,off"));
         assert!(is_trace(" trace  save exits") && !is_trace("trace show") && !is_trace("save"));
     }
 

@@ -71,6 +71,7 @@ fn views(
                     }
                     Action::Watch => feed.watch(),
                     Action::Trace => feed.trace(),
+                    Action::Capture => feed.capture(ui.port(feed.state()).as_deref()),
                     Action::None => {}
                 }
                 // A key is answered at once.

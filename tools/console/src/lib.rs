@@ -17,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod app;
+pub mod capture;
 pub mod clean;
 pub mod lines;
 pub mod link;

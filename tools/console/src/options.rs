@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
+use sidecore_trace::record::Capture;
 use sidecore_trace::symbols::Choice;
 
 use crate::views::View;
@@ -67,6 +68,13 @@ pub struct Options {
     /// /proc/kallsyms.
     #[arg(long, value_name = "GUEST=FILE")]
     pub symbols: Vec<Choice>,
+    /// Where the key `c` of the view of ports writes captured frames, as pcap-ng while they come: a file, a named pipe, or the input
+    /// of a program, as in --capture '|wireshark -k -i -'.
+    #[arg(long, value_name = "FILE|COMMAND", conflicts_with = "replay")]
+    pub capture: Option<String>,
+    /// What the key `c` captures, in place of the chosen port: a guest or an uplink, and the words of a filter.
+    #[arg(long, value_name = "NAME[=FILTER]", requires = "capture")]
+    pub capture_of: Option<Capture>,
     /// Writes what the machine sends to a file, with times. The file must not exist.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,

@@ -28,7 +28,7 @@ const MORE: usize = 8;
 const FOOT: u16 = 1;
 
 /// The keys, for the help.
-const KEYS: [(&str, &str); 13] = [
+const KEYS: [(&str, &str); 14] = [
     ("1 to 6, Tab", "machine, engine, guest, port, disk, log"),
     ("arrows, PgUp, PgDn, Home, End", "choose a row"),
     ("Enter", "details of the chosen row"),
@@ -39,6 +39,7 @@ const KEYS: [(&str, &str); 13] = [
     ("f, Space", "freeze what is shown, or go on"),
     ("w", "the engines' profiles on or off (batch sizes)"),
     ("t", "trace of exits on or off (details of a guest)"),
+    ("c", "capture of the chosen port on or off (ports)"),
     ("?", "this list"),
     ("q, Ctrl-C", "quit"),
     ("- in a table", "not known: no two readings to compare"),

@@ -2,10 +2,14 @@
 //! whatever the machine sends.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use control::{Counters, Event, GuestState, Latency, Level, Platform, ReportKind, StopReason};
 
+use crate::capture::Capture;
 use crate::clean::{LINE, NAME, clean};
 use crate::lines::Line;
 use crate::rates::{MAX_REASONS, Pair};
@@ -97,6 +101,12 @@ pub struct State {
     pub readings: u64,
     /// What has arrived of a trace.
     pub traced: Traced,
+    /// The capture that goes on, until the machine has sent its end.
+    pub capture: Option<Capture>,
+    /// What it is written to takes nothing more.
+    pub capture_failed: bool,
+    /// The requests that have begun it.
+    pub capture_ids: Range<u64>,
     /// How long exits took, if the machine has said so.
     pub latency: Option<Latency>,
     now: Option<Counters>,
@@ -123,6 +133,9 @@ impl State {
             noise: 0,
             readings: 0,
             traced: Traced::default(),
+            capture: None,
+            capture_failed: false,
+            capture_ids: 0..0,
             latency: None,
             now: None,
             before: None,
@@ -238,11 +251,15 @@ impl State {
                 self.add("log", tone, "", &text);
             }
             Event::Counters(counters) => self.counters(counters),
-            Event::Reply { ok, error, version, .. } => {
+            Event::Reply { id, ok, error, version, .. } => {
                 if let Some(version) = version {
                     self.version = Some(clean(&version, NAME));
                 }
                 if !ok {
+                    // A capture that the machine refuses has no end.
+                    if id.is_some_and(|id| self.capture_ids.contains(&id)) {
+                        self.capture_failed = true;
+                    }
                     self.add("refused", Tone::Warning, "", error.as_deref().unwrap_or("without a reason"));
                 }
             }
@@ -255,6 +272,7 @@ impl State {
                 self.add("panic", Tone::Bad, "", &format!("{message} at {location}"));
             }
             Event::End { reason } => self.add("end", Tone::Warning, "", &format!("sidecore ended: {reason}")),
+            Event::Trace { data, end } if self.capture.is_some() => self.captured(&data, end),
             Event::Trace { data, end } => {
                 if !self.traced.take(&data, end) {
                     self.noise = self.noise.saturating_add(1);
@@ -271,6 +289,20 @@ impl State {
             | Event::Modules { .. }
             | Event::Applied { .. }
             | Event::TraceState(_) => {}
+        }
+    }
+
+    /// Takes a piece of what is captured.
+    fn captured(&mut self, data: &str, end: bool) {
+        match STANDARD.decode(data) {
+            Ok(bytes) => {
+                let is_written = self.capture.as_ref().is_some_and(|capture| capture.take(bytes));
+                self.capture_failed |= !is_written;
+            }
+            Err(_) => self.noise = self.noise.saturating_add(1),
+        }
+        if end {
+            self.capture = None;
         }
     }
 

@@ -47,6 +47,8 @@ pub enum Action {
     Watch,
     /// To ask the machine to switch the trace of exits on or off.
     Trace,
+    /// To begin or to end the capture of the chosen port, if one is chosen.
+    Capture,
 }
 
 /// Most characters of a filter.
@@ -130,6 +132,7 @@ impl Ui {
             Key::Char('q') => return Action::Quit,
             Key::Char('w') => return Action::Watch,
             Key::Char('t') => return Action::Trace,
+            Key::Char('c') => return Action::Capture,
             Key::Char('?' | 'h') => self.help = true,
             Key::Char('/') => self.typing = true,
             Key::Char('f' | ' ') => {
@@ -156,6 +159,19 @@ impl Ui {
             Key::Char(_) | Key::Interrupt => {}
         }
         Action::None
+    }
+
+    /// The name of the port that is chosen in the view of ports.
+    #[must_use]
+    pub fn port(&self, state: &State) -> Option<String> {
+        if self.view != View::Port {
+            return None;
+        }
+        let chosen = || {
+            let sheet = self.sheet(state);
+            Some(sheet.main.rows.get(self.chosen_row(&sheet)?)?.id.clone())
+        };
+        self.detail.clone().or_else(chosen)
     }
 
     fn neighbour(&self, step: usize) -> View {

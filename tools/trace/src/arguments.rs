@@ -21,6 +21,7 @@ Example:
   sidecore-trace record --from unix:/tmp/com2 --seconds 10 -o a.trace
   sidecore-trace report a.trace --by-rip --symbols alpha=vmlinuz
   sidecore-trace export a.trace --format perfetto -o a.perfetto-trace
+  sidecore-trace record --from unix:/tmp/com2 --capture alpha -o - | wireshark -k -i -
 
 Exit codes:
   0 done, 1 output not writable, 2 wrong command line, 3 machine not reachable or refuses, 4 no trace or nothing in it";
@@ -44,7 +45,8 @@ pub struct Record {
     /// said before), - (standard input), or a path of one of these.
     #[arg(long, value_name = "SOURCE")]
     pub from: Source,
-    /// The file for the trace.
+    /// The file for the trace, or - for standard output. With --capture, a name that ends in .pcapng and standard output get pcap-ng
+    /// while the frames come, such as for: record --capture alpha -o - | wireshark -k -i -
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// What to trace: names of classes with commas between them, such as exits,visits. Without it, the machine chooses. The
@@ -54,9 +56,9 @@ pub struct Record {
     /// When the ring of a core is full, drops new records, not the oldest ones.
     #[arg(long)]
     pub stop_when_full: bool,
-    /// Captures the frames of this guest's port instead: its first bytes, length, time and fate. May be repeated. A filter is
+    /// Captures the frames of this guest's port or of this uplink instead: its first bytes, length, time and fate. May be repeated. A filter is
     /// words with commas between them: in, out, mac=M, ethertype=E, vlan=V, 1/N, bytes=N, net=N.
-    #[arg(long, value_name = "GUEST[=FILTER]", conflicts_with_all = ["classes", "stop_when_full"])]
+    #[arg(long, value_name = "NAME[=FILTER]", conflicts_with_all = ["classes", "stop_when_full"])]
     pub capture: Vec<Capture>,
     /// Ends after so many seconds.
     #[arg(long, value_name = "N")]

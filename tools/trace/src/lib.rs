@@ -10,8 +10,9 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+pub use sidecore_pcapng::clock;
+
 pub mod bzimage;
-pub mod clock;
 pub mod export;
 pub mod kallsyms;
 pub mod model;

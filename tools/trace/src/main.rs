@@ -7,14 +7,16 @@ mod arguments;
 mod progress;
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _, Write as _, stdout};
+use std::io::{self, BufWriter, IsTerminal as _, Write, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sidecore_pcapng::live::Live;
 use sidecore_trace::export::{folded, json, pcapng, perfetto, svg};
 use sidecore_trace::model::Trace;
 use sidecore_trace::report::{self, Report};
@@ -33,6 +35,9 @@ const USAGE: u8 = 2;
 const MACHINE: u8 = 3;
 /// The file is no trace, or has nothing of what was asked for.
 const INPUT: u8 = 4;
+
+/// Who writes pcap-ng.
+const APPLICATION: &str = concat!("sidecore-trace ", env!("CARGO_PKG_VERSION"));
 
 /// What went wrong, with the exit code for it.
 struct Failure(u8, anyhow::Error);
@@ -80,7 +85,15 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot wait for signals").at(MACHINE)?;
     }
     let what = || format!("cannot write {}", options.output.display());
-    let file = File::create(&options.output).with_context(what).at(OUTPUT)?;
+    let (is_pipe, mut live) = (options.output == Path::new("-"), None);
+    let mut out: Box<dyn Write> = if is_pipe {
+        Box::new(stdout())
+    } else {
+        Box::new(File::create(&options.output).with_context(what).at(OUTPUT)?)
+    };
+    let is_pcapng = !options.capture.is_empty() && (is_pipe || options.output.extension() == Some("pcapng".as_ref()));
+    let out: &mut dyn Write =
+        if is_pcapng { live.insert(Live::new(out, APPLICATION).with_context(what).at(OUTPUT)?) } else { &mut out };
     let mut progress = Progress::new(io::stderr().is_terminal());
     let wanted = record::Options {
         classes: options.classes.clone().unwrap_or_default(),
@@ -89,8 +102,18 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
         seconds: options.seconds,
         records: options.records,
     };
-    let done = record::record(connection, &wanted, &stop, BufWriter::new(file), |state| progress.show(state));
+    // Blocks of pcap-ng go out as they come.
+    let out: Box<dyn Write> = if is_pcapng { Box::new(out) } else { Box::new(BufWriter::new(out)) };
+    let done = record::record(connection, &wanted, &stop, out, |state| {
+        progress.show(state);
+        if is_pipe && is_closed() {
+            stop.store(true, Relaxed);
+        }
+    });
     progress.end();
+    if let Some(live) = &mut live {
+        live.end().with_context(what).at(OUTPUT)?;
+    }
     match done {
         Ok(done) => {
             let (file, state) = (options.output.display(), done.state);
@@ -100,6 +123,14 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
         Err(record::Error::Output(error)) => Err(error).with_context(what).at(OUTPUT),
         Err(record::Error::Machine(sentence)) => Err(anyhow!("{}: {sentence}", options.from)).at(MACHINE),
     }
+}
+
+/// Whether nobody reads standard output any more. A pipe says so before anything is written to it.
+fn is_closed() -> bool {
+    let out = stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
 }
 
 /// Reads a trace, without what was not asked for.

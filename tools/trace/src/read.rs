@@ -8,13 +8,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use trace::stream::{self, Block, Captures, Chunk, Header, KernelAddresses, Table};
+use sidecore_pcapng::names::missing;
+use trace::stream::{self, Block, Captures, Chunk, Header, KernelAddresses};
 
 use crate::clock::Clock;
-use crate::model::{Capture, Damage, Device, Event, Loss, Names, Trace, clean};
-
-/// The role of a core that runs an engine, in the header's table of cores.
-const ENGINE: &str = "engine";
+use crate::model::{Capture, Damage, Event, Loss, Names, Trace};
 
 /// Reads the trace in a file.
 ///
@@ -61,17 +59,6 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
     sound.then(|| reader.finish())
 }
 
-/// How many records of a core are missing before number `first`. `next`: the number that was expected. `lost`: how many the core
-/// says were lost.
-pub(crate) fn missing(next: Option<&u64>, first: u64, lost: u64) -> u64 {
-    match next {
-        // A gap is what the core says was lost, and what was lost on the way.
-        Some(&next) if first >= next => first.saturating_sub(next),
-        // The first block of the core, or its numbers began again: the machine was restarted.
-        _ => lost,
-    }
-}
-
 /// What was read so far.
 #[derive(Default)]
 struct Reader {
@@ -94,41 +81,7 @@ struct Reader {
 impl Reader {
     /// Takes clock and names. A later header has more names, or the same.
     fn header(&mut self, header: &Header<'_>) {
-        let stream::Clock { tsc_khz, wall, tsc } = header.clock;
-        let ticks = Clock::new(tsc_khz, None);
-        let wall_at_zero =
-            (wall != 0).then(|| wall.saturating_mul(1_000_000_000).saturating_sub(ticks.nanoseconds(tsc)));
-        self.clock = Some(Clock::new(tsc_khz, wall_at_zero));
-        for name in header.names() {
-            self.name(name.table, name.number, name.belongs_to, clean(name.name));
-        }
-    }
-
-    fn name(&mut self, table: u8, number: u32, belongs_to: Option<u32>, name: String) {
-        let names = &mut self.names;
-        let small = u8::try_from(number);
-        let of = |wanted: Table| table == wanted as u8;
-        if of(Table::Core) {
-            match belongs_to {
-                Some(engine) if name == ENGINE => names.engines.insert(number, engine),
-                _ => None,
-            };
-            names.cores.insert(number, name);
-        } else if of(Table::Device) {
-            let guest = belongs_to.and_then(|guest| u8::try_from(guest).ok());
-            names.devices.insert((number >> 16, number & 0xffff), Device { guest, name });
-        } else if let Ok(number) = small {
-            let table = match () {
-                () if of(Table::Guest) => &mut names.guests,
-                () if of(Table::Reason) => &mut names.reasons,
-                () if of(Table::Kind) => &mut names.kinds,
-                () if of(Table::State) => &mut names.states,
-                () if of(Table::Cause) => &mut names.causes,
-                () if of(Table::Stop) => &mut names.stops,
-                () => return,
-            };
-            table.insert(number, name);
-        }
+        self.clock = Some(self.names.take(header));
     }
 
     fn chunk(&mut self, chunk: &Chunk<'_>) {
@@ -173,7 +126,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trace::stream::{ChunkWriter, HeaderWriter, NOTHING};
+    use trace::stream::{ChunkWriter, HeaderWriter, NOTHING, Table};
     use trace::{Kind, Record};
 
     use super::*;

@@ -64,12 +64,12 @@ pub struct Options {
     pub records: Option<u64>,
 }
 
-/// A port whose frames are captured: `GUEST` or `GUEST=FILTER`.
+/// A port whose frames are captured: `NAME` or `NAME=FILTER`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
-    /// The guest.
+    /// The guest or the uplink.
     pub guest: String,
-    /// The filter in the words of the machine. Empty: all frames of the guest's first network device.
+    /// The filter in the words of the machine. Empty: all frames of the guest's first network device, or of the uplink.
     pub filter: String,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct IngressFrame<'a> {
 }
 
 impl<'a> IngressFrame<'a> {
-    fn new(received: &'a Received<'a>) -> Self {
+    pub(crate) fn new(received: &'a Received<'a>) -> Self {
         let mut front = Front::new(received.len());
         let mut bytes = received.pieces.iter().copied().flatten();
         let mut copied: usize = 0;
@@ -42,18 +42,23 @@ impl<'a> IngressFrame<'a> {
         Self { front, received, copied }
     }
 
+    /// Returns the frame's first bytes.
+    pub(crate) fn first(&self) -> &[u8] {
+        self.front.frame()
+    }
+
     /// Returns the bytes of the frame that are not in `front`.
     fn behind(&self) -> u32 {
         u32::try_from(self.received.len().saturating_sub(self.copied)).unwrap_or(u32::MAX)
     }
 
-    fn len(&self) -> u32 {
+    pub(crate) fn len(&self) -> u32 {
         (self.front.frame().len() as u32).saturating_add(self.behind())
     }
 }
 
 impl Bridge {
-    /// Forwards a frame from `uplink` to the guests that it is addressed to. `watched`: somebody follows each frame.
+    /// Forwards a frame from `uplink` to the guests that it is addressed to. `watched`: somebody wants to see each frame.
     pub(crate) fn ingress(
         &mut self,
         devices: &mut Devices,
@@ -66,7 +71,7 @@ impl Bridge {
         if watched {
             self.show_at_uplink(uplink, UplinkStep::Received(now), received);
         }
-        let dropped = |bridge: &Self, drop| bridge.drop_from_wire(uplink, counters, drop, received);
+        let dropped = |bridge: &Self, drop| bridge.drop_from_wire(uplink, counters, drop, received, now);
         let mut frame = IngressFrame::new(received);
         let (destination, source) = (frame.front.destination(), frame.front.source());
         if frame.len() < ETHERNET_BYTES || source.is_multicast() {
@@ -96,6 +101,9 @@ impl Bridge {
         };
         if watched {
             self.show_at_uplink(uplink, UplinkStep::Switched(forwarding.destination()), received);
+            if matches!(forwarding, Forwarding::Port(_)) {
+                self.show_from_wire(uplink, received, now, None);
+            }
         }
         match forwarding {
             Forwarding::Port(to) => {
@@ -104,6 +112,9 @@ impl Bridge {
             Forwarding::Flood => {
                 if policy.is_some_and(|policy| policy.flood(now).is_err()) {
                     return dropped(self, UplinkDrop::Refused);
+                }
+                if watched {
+                    self.show_from_wire(uplink, received, now, None);
                 }
                 for to in self.attached {
                     if self.uplink_choice.serves(uplink, to, vlan) {

@@ -132,7 +132,7 @@ impl Bridge {
         frame.front_mut().retag(egress_route.tagging, egress_route.vlan);
         self.mirror(devices, port, queue, frame, mirrors);
         if !passes {
-            uplink.drop_frame(UplinkDrop::Denied, frame.len());
+            uplink.drop_frame(UplinkDrop::Denied, frame.len(), frame.front().frame());
         }
         passes
     }

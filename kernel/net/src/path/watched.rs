@@ -10,6 +10,7 @@ use crate::batch::HEADER;
 use crate::bridge::Bridge;
 use crate::counters::{UplinkCounters, UplinkDrop};
 use crate::current::{Current, NO_PORT};
+use crate::path::ingress::IngressFrame;
 use crate::uplink::Watched;
 use crate::watch::{Batch, EACH_FRAME, FrameWatcher, Seen, Step, UplinkStep};
 
@@ -69,15 +70,29 @@ impl Bridge {
         }
     }
 
-    /// Counts a frame from the wire that is dropped at the uplink, and shows it.
+    /// Counts a frame from the wire that is dropped at the uplink, and shows it. It was taken at `now`.
     pub(crate) fn drop_from_wire(
         &self,
         uplink: usize,
         counters: &UplinkCounters,
         drop: UplinkDrop,
         received: &Received<'_>,
+        now: u64,
     ) {
-        Watched { watch: self.watch, number: uplink }.drop_frame(counters, drop, received.len() as u32);
+        Watched { watch: self.watch, number: uplink }.drop_frame(counters, drop, received.len() as u32, None);
+        if self.wants(Classes::CAPTURES) {
+            self.show_from_wire(uplink, received, now, Some(drop));
+        }
+    }
+
+    /// Shows a frame from the wire to whoever captures, as it was on the wire: with the tag that the NIC has removed. It was taken
+    /// at `now`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show_from_wire(&self, uplink: usize, received: &Received<'_>, now: u64, dropped: Option<UplinkDrop>) {
+        let frame = IngressFrame::new(received);
+        let watched = Watched { watch: self.watch, number: uplink };
+        watched.capture(Way::In, Some(now), frame.len(), frame.first(), dropped);
     }
 
     /// Shows a frame that was dropped, and that is counted elsewhere.

@@ -1,5 +1,5 @@
-//! What is shown of frames at an uplink: as many steps and drops as its counters have, on both paths, and nothing while nobody
-//! follows frames.
+//! What is shown of frames at an uplink: as many steps, drops and captured frames as its counters have, on both paths, and nothing while
+//! nobody follows or captures frames.
 
 use std::sync::Mutex;
 
@@ -14,16 +14,25 @@ use crate::tests::support::Bench;
 use crate::tests::support::nic::{End, OUTSIDE, TestNic, from_outside, with_uplinks};
 use crate::watch::{Batch, FrameWatcher, Seen, Step, UplinkStep, Watch};
 use engine::control::Reply;
-use trace::frames::Destination;
+use trace::capture::Way;
+use trace::frames::{Destination, FIRST_UPLINK, FIRST_UPLINK_CAUSE};
 use trace::{Classes, Switch};
 
-/// Keeps the steps at uplinks: the number of the uplink, the step, the bytes of the frame.
+/// A captured frame: which way, its length, its first bytes, the cause if it was dropped.
+type Captured = (Way, u32, Vec<u8>, Option<u8>);
+
+/// Keeps the steps at uplinks: the number of the uplink, the step, the bytes of the frame. Also the frames that are captured at the first
+/// one.
 #[derive(Default)]
-struct Keeper(Mutex<Vec<(usize, UplinkStep, u32)>>);
+struct Keeper(Mutex<Vec<(usize, UplinkStep, u32)>>, Mutex<Vec<Captured>>);
 
 impl FrameWatcher for Keeper {
     fn dropped(&self, _: usize, _: u8, _: u32) {}
-    fn seen(&self, _: &Seen<'_>) {}
+    fn seen(&self, seen: &Seen<'_>) {
+        if seen.port == usize::from(FIRST_UPLINK) {
+            self.1.lock().unwrap().push((seen.way, seen.len, seen.bytes.to_vec(), seen.dropped));
+        }
+    }
     fn step(&self, _: Step, _: usize, _: u32) {}
     fn batch(&self, _: &Batch<'_>) {}
 
@@ -184,4 +193,72 @@ fn while_nobody_follows_frames_only_drops_are_shown() {
     world.bench.turn();
     assert_eq!((world.end.counters.tx_packets.get(), world.end.counters.rx_packets.get()), (2, 2));
     assert_eq!(world.keeper.take(), [(0, UplinkStep::Dropped(UplinkDrop::Malformed), 13)]);
+}
+
+#[test]
+fn each_frame_at_an_uplink_is_captured_once_with_its_fate() {
+    for fast in [true, false] {
+        let mut world = World::new(None, fast);
+        world.on.set(Classes::CAPTURES);
+        let World { bench, end, guests, keeper, .. } = &mut world;
+        let out: Vec<Vec<u8>> = [(OUTSIDE, 60), (OUTSIDE, 1500), (BROADCAST, 90)]
+            .into_iter()
+            .map(|(to, len)| guests[0].frame(to, len, 1))
+            .collect();
+        out.iter().for_each(|frame| assert!(guests[0].send(frame, &[])));
+        bench.turn();
+        let (a, b) = (guests[0].mac, guests[1].mac);
+        let came = [
+            from_outside(a, OUTSIDE, 1514),
+            from_outside(BROADCAST, OUTSIDE, 64),
+            from_outside([2, 9, 9, 9, 9, 9], OUTSIDE, 64),
+            from_outside(a, b, 64),
+            vec![0; 13],
+        ];
+        came.iter().for_each(|frame| end.wire.borrow_mut().inbox.push_back(vec![frame.clone()]));
+        bench.turn();
+        end.wire.borrow_mut().room = 0;
+        let refused = guests[0].frame(OUTSIDE, 70, 0);
+        guests[0].send(&refused, &[]);
+        bench.turn();
+        let cause = |drop: UplinkDrop| Some(FIRST_UPLINK_CAUSE | drop as u8);
+        let of = |way, frame: &Vec<u8>, dropped| {
+            (way, frame.len() as u32, frame[..frame.len().min(crate::policy::headers::LOOKED_AT)].to_vec(), dropped)
+        };
+        let fates = [None, None, cause(UplinkDrop::NotOurs), cause(UplinkDrop::OwnSource), cause(UplinkDrop::Malformed)];
+        let mut wanted: Vec<Captured> = out.iter().map(|frame| of(Way::Out, frame, None)).collect();
+        wanted.extend(came.iter().zip(fates).map(|(frame, fate)| of(Way::In, frame, fate)));
+        wanted.push(of(Way::Out, &refused, cause(UplinkDrop::RefusedByNic)));
+        let found = std::mem::take(&mut *keeper.1.lock().unwrap());
+        assert_eq!(found, wanted, "fast path: {fast}");
+        let c = end.counters;
+        assert_eq!((c.rx_packets.get(), c.tx_packets.get(), c.tx_refused.get()), (5, 3, 1));
+        assert_eq!(keeper.take().iter().filter(|(_, step, _)| !matches!(step, UplinkStep::Dropped(_))).count(), 0);
+    }
+}
+
+#[test]
+fn a_tag_that_the_nic_has_removed_is_captured_and_a_refusal_by_rules_too() {
+    let mut policy = Policy { vlan: Membership::Plain, ..Policy::default() };
+    let rule = Rule { ether_type: Some(0x1234), ..Rule::default() };
+    policy.enter.push(Stage::new(rule.clone(), Action::Deny)).unwrap();
+    policy.leave.push(Stage::new(rule, Action::Deny)).unwrap();
+    let mut world = World::new(Some(policy), true);
+    world.on.set(Classes::CAPTURES);
+    let denied = |mut frame: Vec<u8>| {
+        frame[12..14].copy_from_slice(&[0x12, 0x34]);
+        frame
+    };
+    let frame = denied(world.guests[0].frame(OUTSIDE, 80, 0));
+    world.guests[0].send(&frame, &[]);
+    world.comes(denied(from_outside(world.guests[0].mac, OUTSIDE, 70)));
+    world.bench.turn();
+    let found: Vec<_> = world.keeper.1.lock().unwrap().iter().map(|(way, len, _, fate)| (*way, *len, *fate)).collect();
+    let cause = |drop: UplinkDrop| Some(FIRST_UPLINK_CAUSE | drop as u8);
+    assert_eq!(found, [(Way::In, 70, cause(UplinkDrop::Refused)), (Way::Out, 80, cause(UplinkDrop::Denied))]);
+    let frame = from_outside([2, 0, 0, 0, 0, 1], OUTSIDE, 64);
+    let pieces = [&frame[..]];
+    let tagged = nic::Received { pieces: &pieces, checked: nic::Checked::Unknown, vlan: Some(0x6005), hash: 0 };
+    let shown = crate::path::ingress::IngressFrame::new(&tagged);
+    assert_eq!((shown.len(), &shown.first()[12..16]), (68, &[0x81, 0, 0x60, 0x05][..]));
 }

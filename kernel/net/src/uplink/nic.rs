@@ -110,9 +110,9 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         self.watched = Watched { watch, number };
     }
 
-    /// Counts a frame of `len` bytes that was dropped here, and shows it.
-    pub(crate) fn drop_frame(&self, drop: UplinkDrop, len: u32) {
-        self.watched.drop_frame(self.counters, drop, len);
+    /// Counts a frame of `len` bytes with these first bytes that was dropped here, and shows it.
+    pub(crate) fn drop_frame(&self, drop: UplinkDrop, len: u32, front: &[u8]) {
+        self.watched.drop_frame(self.counters, drop, len, Some(front));
     }
 
     /// Shows frames of these lengths that the NIC took in a batch. Call it while frames are watched.
@@ -170,7 +170,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             None => Err(token),
         };
         if let Err(token) = sent {
-            self.drop_frame(UplinkDrop::RefusedByNic, frame.len);
+            self.drop_frame(UplinkDrop::RefusedByNic, frame.len, frame.header);
             if let Some(device) = devices.get_mut(port) {
                 device.complete(token, 0);
             }
@@ -254,7 +254,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
             }
             let single = WireFrame { header: own, ..single };
             if self.transmit(memory, &single, Offload::NOTHING, Part::Segment(index as u8)).is_err() {
-                self.drop_frame(UplinkDrop::RefusedByNic, single.bytes());
+                self.drop_frame(UplinkDrop::RefusedByNic, single.bytes(), single.header);
                 break;
             }
             self.counters.tx_segments.add(1);
@@ -295,7 +295,7 @@ impl<N: Nic<Token = Held>> Uplink<N> {
         self.unflushed = true;
         self.counters.tx_packets.add(1);
         self.counters.tx_bytes.add(single.bytes().into());
-        self.watched.given(&[single.bytes()]);
+        self.watched.sent(single.bytes(), single.header);
         Ok(())
     }
 
@@ -344,7 +344,8 @@ impl<N: Nic<Token = Held>> Uplink<N> {
                 *held = held.saturating_sub(1);
             }
             if outcome == Outcome::Dropped {
-                watched.drop_frame(counters, UplinkDrop::Unsent, 0);
+                // Its bytes are not kept.
+                watched.drop_frame(counters, UplinkDrop::Unsent, 0, None);
             }
             let token = match part {
                 Part::Whole(token) => Some(token),

@@ -67,8 +67,8 @@ impl Operator<'_, '_> {
         Ok(fs::read_to_string(path.with_extension("pub"))?)
     }
 
-    /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
-    pub fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
+    /// Makes the command for a login with a key, which gives a command.
+    pub fn ssh(&mut self, key: &str, command: &str) -> Result<std::process::Command> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
         ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
@@ -76,7 +76,14 @@ impl Operator<'_, '_> {
             .arg("-o")
             .arg(format!("UserKnownHostsFile={}", known.display()));
         ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
-        let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        ssh.stderr(Stdio::piped());
+        Ok(ssh)
+    }
+
+    /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
+    pub fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
+        let mut ssh = self.ssh(key, command)?;
+        let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         child.stdin.take().context("no input")?.write_all(input)?;
         let mut out = child.stdout.take().context("no output")?;
         // It has to be read while the process runs: the counters are longer than a pipe.

@@ -119,6 +119,68 @@ fn a_client_that_goes_away_switches_the_trace_off() {
 fn a_port_that_stays_closed_is_an_end_without_the_event() {
     let (_no_event, ends) = channel();
     let mut out = Vec::new();
-    copy(&mut &b"abc"[..], &broker_at("/nonexistent".into()), None, &ends, &mut out).unwrap();
+    let broker = broker_at("/nonexistent".into());
+    let copying = Copying { broker: &broker, off: command(TraceStep::Off), time: None, quiet: None };
+    copying.run(&mut &b"abc"[..], &ends, &mut out).unwrap();
     assert_eq!(out, b"abc");
+}
+
+/// A hypervisor that captures: the broker, the guest's end of the port, and the commands that it was asked for. It sends a frame at
+/// `captures`, and the end when the capture is switched off. `refuses`: it has no reader's place for `captures`.
+fn capturing(refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
+    let (guest, host) = UnixStream::pair().unwrap();
+    guest.set_nonblocking(true).unwrap();
+    let noted = Arc::<Mutex<Vec<String>>>::default();
+    let commands = noted.clone();
+    let socket = machine(move |request| {
+        commands.lock().unwrap().push(request.command.summary().to_string());
+        match &request.command {
+            Command::Captures if refuses => vec![Event::refused(request.id, "busy".into()).to_line().unwrap()],
+            Command::Captures => {
+                let mut buffer = [0; 512];
+                let frame = ::trace::Captured::new(5, 3, ::trace::capture::Way::In, 60).with_bytes(&[7; 60]);
+                let mut writer = ::trace::stream::CapturesWriter::new(&mut buffer, 1, 0, 0).unwrap();
+                writer.push(&frame).unwrap();
+                (&host).write_all(writer.finish()).unwrap();
+                vec![Event::done(request.id).to_line().unwrap()]
+            }
+            Command::Capture { filter, .. } if is_off(filter) => {
+                vec![Event::done(request.id).to_line().unwrap(), TRACE_END.to_owned()]
+            }
+            _ => vec![Event::done(request.id).to_line().unwrap()],
+        }
+    });
+    (broker_at(socket), guest, noted)
+}
+
+fn frames(time: u64) -> Captured {
+    Captured { name: "a".into(), filter: "in,net=1".into(), time: Some(Duration::from_millis(time)) }
+}
+
+#[test]
+fn captured_frames_are_a_file_of_pcapng_and_the_time_ends_the_capture() {
+    let (broker, mut port, commands) = capturing(false);
+    let mut out = Vec::new();
+    capture(&mut port, &broker, &frames(100), &mut out).unwrap();
+    assert_eq!(*commands.lock().unwrap(), ["capture a in,net=1", "captures", "capture a net=1,off"]);
+    // The section, the interface, the frame, the statistics: their types.
+    let (mut types, mut rest) = (Vec::new(), &out[..]);
+    while let Some(head) = rest.first_chunk::<8>() {
+        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+        types.push(word(0));
+        rest = &rest[word(4) as usize..];
+    }
+    assert_eq!(types, [0x0a0d_0d0a, 1, 6, 5]);
+}
+
+#[test]
+fn a_capture_that_cannot_be_read_or_written_does_not_stay() {
+    let (broker, mut port, commands) = capturing(true);
+    let captured = capture(&mut port, &broker, &frames(100), &mut Vec::new());
+    assert!(matches!(&captured, Err(NotSaved::Refused(why)) if why == "busy"), "{captured:?}");
+    assert_eq!(*commands.lock().unwrap(), ["capture a in,net=1", "captures", "capture a net=1,off"]);
+    let (broker, mut port, commands) = capturing(false);
+    let captured = capture(&mut port, &broker, &frames(60_000), &mut Broken);
+    assert!(matches!(captured, Err(NotSaved::Output(_))), "{captured:?}");
+    assert_eq!(commands.lock().unwrap().last().unwrap(), "capture a net=1,off");
 }

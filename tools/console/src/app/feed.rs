@@ -1,12 +1,16 @@
 //! Keeps a state up to date: cuts what comes into lines, records them, and asks for counters.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use control::{Command, Request, TraceStep, View};
+use sidecore_trace::record::Capture as Wanted;
 
+use crate::capture::Capture;
 use crate::clean::{LINE, clean};
 use crate::lines::{Line, Lines};
 use crate::link::{Clock, News, Requests, Way, keep_open, play};
@@ -79,6 +83,12 @@ pub struct Feed {
     traced: bool,
     /// Whether the trace is to be switched on as soon as there is a connection.
     trace_from_start: bool,
+    /// Where captured frames go.
+    capture_to: Option<String>,
+    /// What is captured, if not the chosen port.
+    capture_of: Option<Wanted>,
+    /// Writes captured frames.
+    writing: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Feed {
@@ -109,6 +119,9 @@ impl Feed {
             watched: false,
             traced: false,
             trace_from_start: options.trace,
+            capture_to: options.capture.clone(),
+            capture_of: options.capture_of.clone(),
+            writing: None,
         })
     }
 
@@ -184,6 +197,7 @@ impl Feed {
             return;
         }
         self.state.clock = self.clock.now();
+        self.check_capture();
         let due = match self.asked {
             None => true,
             Some((readings, at)) => {
@@ -219,6 +233,9 @@ impl Feed {
         if self.requests.is_none() {
             return self.state.say("trace", Tone::Warning, "there is no connection");
         }
+        if self.state.capture.is_some() {
+            return self.state.say("trace", Tone::Warning, "frames are captured; `c` ends that");
+        }
         self.traced = !self.traced;
         let step = |step, classes: &str| Command::Trace { step, stop: false, classes: classes.to_owned() };
         if self.traced {
@@ -231,21 +248,87 @@ impl Feed {
         self.state.say("trace", Tone::Plain, &format!("the trace of exits is switched {word}"));
     }
 
+    /// Asks the machine to capture frames and send them, or to end that. `port`: the chosen one, as the view of ports names it.
+    pub fn capture(&mut self, port: Option<&str>) {
+        let warn = |state: &mut State, text: &str| state.say("capture", Tone::Warning, text);
+        if self.requests.is_none() {
+            return warn(&mut self.state, "there is no connection");
+        }
+        if self.state.capture.is_some() {
+            return self.end_capture();
+        }
+        let Some(target) = self.capture_to.clone() else {
+            return warn(&mut self.state, "start with --capture FILE, or --capture '|wireshark -k -i -'");
+        };
+        if self.traced {
+            return warn(&mut self.state, "the trace of exits goes the same way; `t` ends it");
+        }
+        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
+            return warn(&mut self.state, "the reader of the capture before is still there");
+        }
+        let wanted = match (&self.capture_of, port) {
+            (Some(wanted), _) => wanted.clone(),
+            (None, Some(port)) => {
+                let (guest, net) = port.rsplit_once(':').unwrap_or((port, "0"));
+                Wanted { guest: guest.to_owned(), filter: format!("net={net}") }
+            }
+            (None, None) => return warn(&mut self.state, "choose a port in the view of ports (4)"),
+        };
+        let (capture, writing) = Capture::start(&target, wanted.guest, wanted.filter);
+        let first = self.next_id;
+        self.ask(capture.on());
+        self.ask(Command::Captures);
+        self.state.capture_ids = first..self.next_id;
+        let text = format!("frames of {} go to {target}; `c` ends that", capture.name);
+        (self.state.capture, self.state.capture_failed, self.writing) = (Some(capture), false, Some(writing));
+        self.state.say("capture", Tone::Plain, &clean(&text, LINE));
+    }
+
+    /// Asks the machine to end the capture. Its end comes later.
+    fn end_capture(&mut self) {
+        let Some(off) = self.state.capture.as_ref().map(Capture::off) else { return };
+        self.ask(off);
+        self.state.say("capture", Tone::Plain, "the capture ends");
+    }
+
+    /// Ends the capture if its frames cannot be written any more.
+    fn check_capture(&mut self) {
+        let has_ended = self.writing.as_ref().is_some_and(JoinHandle::is_finished);
+        if !(has_ended || self.state.capture_failed) {
+            return;
+        }
+        if let Some(Err(error)) = self.writing.take_if(|_| has_ended).and_then(|writing| writing.join().ok()) {
+            self.state.say("capture", Tone::Warning, &format!("captured frames cannot be written: {error}"));
+        }
+        self.end_capture();
+        (self.state.capture, self.state.capture_failed) = (None, false);
+    }
+
     /// Switches the trace off, if it is on, and waits until the machine has ended it. `more` waits for what comes next, or for
     /// the time that it is given.
     pub fn end(&mut self, mut more: impl FnMut(Duration) -> Option<Option<News>>) {
-        if !self.traced || self.requests.is_none() {
+        if self.requests.is_none() || !self.traced && self.state.capture.is_none() {
             return;
         }
-        self.trace();
+        if self.traced {
+            self.trace();
+        }
+        self.end_capture();
         let since = self.clock.now();
-        while !self.state.traced.is_over() {
+        while !self.state.traced.is_over() || self.state.capture.is_some() {
             let left = END.saturating_sub(self.clock.now().saturating_sub(since));
             match more(left) {
                 Some(Some(news)) => self.take(news),
                 Some(None) => {}
                 None => break,
             }
+        }
+        // Its file gets its end. A pipe may have no reader.
+        self.state.capture = None;
+        while self.writing.as_ref().is_some_and(|writing| !writing.is_finished())
+            && self.clock.now().saturating_sub(since) < END
+        {
+            thread::sleep(Duration::from_millis(10));
         }
     }
 

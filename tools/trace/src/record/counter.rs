@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sidecore_pcapng::names::missing;
 use trace::stream::{self, Block, Step};
-
-use crate::read::missing;
 
 /// Counts blocks that are complete. It keeps at most one block's bytes.
 #[derive(Debug, Default)]

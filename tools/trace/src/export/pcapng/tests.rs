@@ -1,8 +1,16 @@
 //! Exports are read back by the reader of the crate that wrote them; tshark judges them in the scenario `trace`.
 
+use std::time::Duration;
+
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
+use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use proptest::prelude::*;
+use sidecore_pcapng::block::{INBOUND, OUTBOUND};
 use trace::Captured;
+use trace::capture::Way;
 
 use super::*;
 use crate::clock::Clock;
