@@ -1,10 +1,11 @@
 //! Looks at the crates that are built, for `cargo mk check`: licences, versions that were withdrawn ("yanked"), two
-//! versions of one crate in the hypervisor, and the list of what runs in root mode in SECURITY.md.
+//! versions of one crate in the hypervisor, and the list of what runs in root mode in SECURITY.md, with its size.
 //!
 //! It works without a network. What it knows of withdrawn versions is what cargo has last seen of the registry.
 
 mod index;
 mod package;
+mod size;
 mod trusted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,10 +65,12 @@ pub fn check(update: bool) -> Result<bool> {
     }
     let place = paths::root().join("SECURITY.md");
     let text = fs::read_to_string(&place).with_context(|| format!("cannot read {}", place.display()))?;
+    let size = size::Size::of(&fs::read(image::hypervisor()?)?, &root)?;
     if update {
-        fs::write(&place, trusted::replaced(&text, &root)?)?;
-    } else if let Some(fault) = trusted::fault(&text, &root) {
-        wrong.push(fault);
+        fs::write(&place, size::replaced(&trusted::replaced(&text, &root)?, size)?)?;
+    } else {
+        wrong.extend(trusted::fault(&text, &root));
+        wrong.extend(size::fault(&text, size));
     }
     for text in &wrong {
         ui::error(text);

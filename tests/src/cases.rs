@@ -4,6 +4,7 @@ mod attackers;
 mod block;
 mod boot;
 mod boots;
+mod cable;
 mod completions;
 mod disk;
 mod doctor;
@@ -87,6 +88,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         machine_watchdog::list(),
         trace::list(),
         trace_symbols::list(),
+        cable::list(),
         maps::list(),
         block::list(),
         fio::list(),

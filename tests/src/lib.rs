@@ -25,5 +25,6 @@ pub mod scenario;
 pub mod session;
 pub mod setup;
 pub mod steady;
+mod terminal;
 pub mod vhost;
 pub mod write_log;

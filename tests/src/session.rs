@@ -353,6 +353,12 @@ impl Session {
         self.machine.console()
     }
 
+    /// A limit as this platform needs it: multiplied by its patience.
+    #[must_use]
+    pub fn patient(&self, limit: Duration) -> Duration {
+        limit * self.patience
+    }
+
     /// Sends bytes to COM2 as they are.
     pub fn write_com2(&mut self, bytes: &[u8]) -> Result<()> {
         self.commands.write_all(bytes).context("cannot write to COM2")

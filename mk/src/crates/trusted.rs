@@ -51,20 +51,25 @@ fn without_lines(table: &str) -> Vec<&str> {
 
 /// Lines in the Rust files in a folder and below it. Tests in files of their own are left out.
 fn lines_below(folder: &Path) -> usize {
+    sum_below(folder, &|text| text.lines().count())
+}
+
+/// The sum of what `count` says of each Rust file in a folder and below it. Tests in files of their own are left out.
+pub fn sum_below(folder: &Path, count: &dyn Fn(&str) -> usize) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let lines = |path: &Path| -> usize {
+    let of = |path: &Path| -> usize {
         let name = path.file_stem().unwrap_or_default();
         if name == "tests" {
             0
         } else if path.is_dir() {
-            lines_below(path)
+            sum_below(path, count)
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            fs::read_to_string(path).map_or(0, |text| text.lines().count())
+            fs::read_to_string(path).map_or(0, |text| count(&text))
         } else {
             0
         }
     };
-    entries.map(|entry| lines(&entry.path())).sum()
+    entries.map(|entry| of(&entry.path())).sum()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,17 @@ const MODEL: &str = "corei7_skylake_x";
 
 type Started = (Process, Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-/// Starts Bochs. COM1 is a file. Returns both directions of COM2, which Bochs connects to a TCP port of ours.
+/// Starts Bochs. COM1 is a file, or a TCP port of ours if somebody types. Returns both directions of COM2, which Bochs connects to a
+/// TCP port of ours.
 pub fn start(run: &Run<'_>) -> Result<Started> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let listen = || TcpListener::bind(("127.0.0.1", 0));
+    let (com2, com1) = (listen()?, run.setup.typed.then(listen).transpose()?);
+    let at =
+        |listener: &TcpListener| anyhow::Ok(format!("socket-client, dev=127.0.0.1:{}", listener.local_addr()?.port()));
+    let file = format!("file, dev={}/com1", run.folder.display());
+    let com1_at = com1.as_ref().map_or(Ok(file), at)?;
     let configuration = run.folder.join("bochsrc");
-    fs::write(&configuration, bochsrc(run, listener.local_addr()?.port()))?;
+    fs::write(&configuration, bochsrc(run, &com1_at, &at(&com2)?))?;
     let tree = paths::tree();
     let mut command = tools::program("usr/bin/bochs-bin");
     command.args(["-q", "-f"]).arg(&configuration);
@@ -30,7 +36,16 @@ pub fn start(run: &Run<'_>) -> Result<Started> {
     command.env("BXSHARE", tree.join("usr/share/bochs")).current_dir(run.folder);
     let record = run.setup.record_exits.then(|| (run.folder.join("bochs.log"), "VMEXIT reason = "));
     let mut process = Process::start(&mut command, run, record)?;
+    if let Some(com1) = com1 {
+        let stream = accept(&com1, &mut process, run)?;
+        process.connect_com1(stream.try_clone()?, stream)?;
+    }
+    let stream = accept(&com2, &mut process, run)?;
+    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+}
 
+/// Waits until Bochs has connected.
+fn accept(listener: &TcpListener, process: &mut Process, run: &Run<'_>) -> Result<TcpStream> {
     listener.set_nonblocking(true)?;
     let deadline = Instant::now() + Duration::from_secs(30);
     let stream = loop {
@@ -46,10 +61,11 @@ pub fn start(run: &Run<'_>) -> Result<Started> {
     };
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
+    Ok(stream)
 }
 
-fn bochsrc(run: &Run<'_>, port: u16) -> String {
+/// Bochs's configuration. `com1`, `com2`: the UARTs' modes and devices.
+fn bochsrc(run: &Run<'_>, com1: &str, com2: &str) -> String {
     let Run { setup, folder, disc, .. } = run;
     let share = paths::tree().join("usr/share");
     let share = share.display();
@@ -74,8 +90,8 @@ fn bochsrc(run: &Run<'_>, port: u16) -> String {
          pci: enabled=1, chipset=i440fx\n\
          ata0-master: type=cdrom, path={}, status=inserted\n\
          boot: cdrom\n\
-         com1: enabled=1, mode=file, dev={folder}/com1\n\
-         com2: enabled=1, mode=socket-client, dev=127.0.0.1:{port}\n\
+         com1: enabled=1, mode={com1}\n\
+         com2: enabled=1, mode={com2}\n\
          sound: driver=dummy\nspeaker: enabled=0\nport_e9_hack: enabled=0\n",
         setup.cpus,
         setup.memory_mib,

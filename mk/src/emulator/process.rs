@@ -2,11 +2,11 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio, id};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 use anyhow::{Context as _, Result};
 use scenarios::machine::Machine;
@@ -56,7 +56,7 @@ pub struct Process {
     /// QEMU's monitor.
     pub monitor: Option<Monitor>,
     /// What goes to COM1.
-    pub typed: Option<UnixStream>,
+    pub typed: Option<Box<dyn Write + Send>>,
 }
 
 impl Process {
@@ -67,6 +67,18 @@ impl Process {
         fs::write(run.folder.join("command"), format!("{command:?}\n"))?;
         let child = command.spawn().context("cannot start the emulator; `cargo mk fetch --again` brings it")?;
         Ok(Self { child, com1: run.folder.join("com1"), record, sockets: Vec::new(), monitor: None, typed: None })
+    }
+
+    /// Takes over a connection to COM1: what it says goes to COM1's file, and what is typed goes to it.
+    pub fn connect_com1(
+        &mut self,
+        mut said: impl Read + Send + 'static,
+        typed: impl Write + Send + 'static,
+    ) -> Result<()> {
+        let mut file = File::create(&self.com1).with_context(|| format!("cannot write {}", self.com1.display()))?;
+        thread::spawn(move || io::copy(&mut said, &mut file));
+        self.typed = Some(Box::new(typed));
+        Ok(())
     }
 }
 

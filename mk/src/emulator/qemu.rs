@@ -1,6 +1,6 @@
 //! QEMU: with its own translator (SVM), or with KVM where the host's virtualization nests.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -139,10 +139,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
     if let Some(listener) = typed_listener {
         let stream = accept(&listener, &mut process, &words)?;
-        let mut output = stream.try_clone()?;
-        let mut file = File::create(&com1).with_context(|| format!("cannot write {com1}"))?;
-        thread::spawn(move || std::io::copy(&mut output, &mut file));
-        process.typed = Some(stream);
+        process.connect_com1(stream.try_clone()?, stream)?;
     }
     Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
 }
