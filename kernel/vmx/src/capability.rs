@@ -301,7 +301,7 @@ impl Capabilities {
         let optional = |what, found, otherwise| Finding { what, found, required: false, otherwise };
         let e = self.ept_vpid;
         let newer = "a CPU from 2010 (Westmere) or later has it";
-        let baseline = "completions are delivered by `inject`";
+        let without = "completions are delivered without `posted`";
         let posted = self.pin_based.may_be_one & PinBased::PROCESS_POSTED_INTERRUPTS.bits() != 0;
         let tpr = self.primary.may_be_one & Primary::USE_TPR_SHADOW.bits() != 0;
         [
@@ -340,14 +340,14 @@ impl Capabilities {
                 self.has(Secondary::INSTRUCTION_TIMEOUT),
                 "a guest can keep its core in an instruction that does not end",
             ),
-            optional("TPR shadow", tpr, baseline),
+            optional("TPR shadow", tpr, without),
             optional(
                 "APIC-register virtualization and virtual-interrupt delivery",
                 self.has(Secondary::APIC_REGISTER_VIRTUALIZATION | Secondary::VIRTUAL_INTERRUPT_DELIVERY),
-                baseline,
+                without,
             ),
-            optional("x2APIC virtualization", self.has(Secondary::VIRTUALIZE_X2APIC_MODE), baseline),
-            optional("posted interrupts", posted, baseline),
+            optional("x2APIC virtualization", self.has(Secondary::VIRTUALIZE_X2APIC_MODE), without),
+            optional("posted interrupts", posted, without),
             optional(
                 "#AC for split locks",
                 self.split_lock.alignment_check,
@@ -404,6 +404,66 @@ pub(super) mod tests {
         assert_eq!(c.basic.revision(), 4);
         assert_eq!(c.basic.region_size(), 1024);
         assert!(c.ept_vpid.pages_1g() && c.ept_vpid.invvpid_single() && c.ept_vpid.invept_single());
+    }
+
+    /// The MSRs that KVM of Linux 6.12 presents to its machines on Bochs's Skylake server, as far as they are read.
+    /// `posting`: whether its module has `enable_apicv`.
+    fn nested_in_kvm(posting: bool) -> impl Fn(u32) -> u64 {
+        move |number| match number {
+            0x3a => 5,
+            0x480 => 0x00d8_1000_11e5_7ed0,
+            0x48d => 0x0000_007f_0000_0016 | u64::from(posting) << 39,
+            0x48e => 0xfff9_fffe_0400_6172,
+            0x48f => 0x007f_ffff_0003_6dfb,
+            0x490 => 0x0000_f3ff_0000_11fb,
+            0x485 => 0x2000_0165,
+            0x486 => 0x8000_0021,
+            0x487 => 0xffff_ffff,
+            0x488 => 0x2000,
+            0x489 => 0x0037_2fff,
+            0x48b => 0x0213_7bff_0000_0000,
+            0x48c => 0x0000_0f01_0633_4041,
+            _ => panic!("MSR {number:#x} is not there"),
+        }
+    }
+
+    #[test]
+    fn in_kvm_guests_run_and_posting_depends_on_its_module() {
+        for posting in [false, true] {
+            let c = Capabilities::read(no_leaf, nested_in_kvm(posting));
+            assert!(c.sufficient(), "{:?}", c.findings());
+            assert_eq!((c.basic.revision(), c.basic.region_size()), (0x11e5_7ed0, 4096), "a whole page");
+            assert_eq!(c.shadow_idt(), Ok(()), "completions by `eli`");
+            assert!(c.preemption_timer() && c.wbinvd_exiting());
+            // KVM keeps the rest of a virtual APIC when its module is without posting.
+            assert!(c.has(Secondary::APIC_REGISTER_VIRTUALIZATION | Secondary::VIRTUAL_INTERRUPT_DELIVERY));
+            let missing = c.posted_interrupts().err().map(|e| e.name);
+            assert_eq!(missing, if posting { None } else { Some("PROCESS_POSTED_INTERRUPTS") });
+        }
+    }
+
+    #[test]
+    fn in_kvm_no_control_is_set_that_it_does_not_allow() {
+        let c = Capabilities::read(no_leaf, nested_in_kvm(true));
+        let offered = Secondary::ENABLE_RDTSCP
+            | Secondary::ENABLE_INVPCID
+            | Secondary::ENABLE_XSAVES
+            | Secondary::ENABLE_USER_WAIT_AND_PAUSE;
+        for interrupts in [Interrupts::Emulated, Interrupts::Owned, Interrupts::Virtualized] {
+            let words = c.control_words(offered, interrupts, Quirks::default()).unwrap();
+            for (word, allowed) in [
+                (words.pin_based, c.pin_based),
+                (words.primary, c.primary),
+                (words.secondary, c.secondary),
+                (words.exit, c.exit),
+                (words.entry, c.entry),
+            ] {
+                assert_eq!(word & !allowed.may_be_one, 0, "{interrupts:?}: may be 1");
+                assert_eq!(allowed.must_be_one & !word, 0, "{interrupts:?}: must be 1");
+            }
+            // KVM has no field for it, and refuses to write one.
+            assert_eq!(words.secondary & Secondary::INSTRUCTION_TIMEOUT.bits(), 0);
+        }
     }
 
     #[test]
