@@ -23,7 +23,7 @@ pub struct DeviceId {
 /// Intel's PCI vendor identifier.
 pub const VENDOR: u16 = 0x8086;
 
-/// Those with copper ports. Only 0x10c9 was tried, and only QEMU's model of it. [`needs`] has others.
+/// Those with copper ports. None was tried but on a model. [`needs`] has others.
 pub const DEVICE_IDS: &[DeviceId] = &[
     DeviceId { device: 0x10c9, name: "Intel 82576", kind: Kind::I82576 },
     DeviceId { device: 0x10e8, name: "Intel 82576, four ports (ET)", kind: Kind::I82576 },
