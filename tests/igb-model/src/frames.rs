@@ -62,11 +62,15 @@ impl Model {
         let on = |m: &Self| {
             m.may_master() && m.get(at::TCTL) & 2 != 0 && m.get(at::TXDCTL) & ENABLE != 0 && m.link().is_some()
         };
-        while on(self) && !self.faults.transmit_stalled && self.get(at::TDH) != self.get(at::TDT) {
+        while on(self)
+            && !self.faults.transmit_stalled
+            && !self.transmit_failed
+            && self.get(at::TDH) != self.get(at::TDT)
+        {
             let address = self.ring(at::TDBAL, at::TDBAH, at::TDH);
             let Some([first, second]) = self.descriptor(address) else {
                 // The DMA engine stops.
-                self.faults.transmit_stalled = true;
+                self.transmit_failed = true;
                 return;
             };
             self.advance_head(at::TDH, at::TDLEN);
@@ -107,7 +111,7 @@ impl Model {
         for [address, second] in &descriptors {
             let mut piece = vec![0; (second & 0xffff) as usize];
             if !self.dma_read(*address, &mut piece) {
-                self.faults.transmit_stalled = true;
+                self.transmit_failed = true;
                 return;
             }
             frame.extend(piece);
@@ -201,7 +205,10 @@ impl Model {
         } else if frame[0] & 1 != 0 {
             self.count(at::MPRC);
         }
-        let able = self.may_master() && self.get(at::RXDCTL) & ENABLE != 0 && !self.faults.receive_stalled;
+        let able = self.may_master()
+            && self.get(at::RXDCTL) & ENABLE != 0
+            && !self.faults.receive_stalled
+            && !self.receive_failed;
         let count = self.get(at::RDLEN) / 16;
         let free = if count == 0 { 0 } else { (self.get(at::RDT) + count - self.get(at::RDH)) % count };
         let (mut frame, mut vlan) = (frame.to_vec(), None);
@@ -227,7 +234,7 @@ impl Model {
             let address = self.ring(at::RDBAL, at::RDBAH, at::RDH);
             let stored = self.descriptor(address).is_some_and(|[to, _]| self.dma_write(to, piece));
             if !stored {
-                self.faults.receive_stalled = true;
+                self.receive_failed = true;
                 return;
             }
             self.advance_head(at::RDH, at::RDLEN);

@@ -87,6 +87,9 @@ pub struct Model {
     pub(crate) contexts: [[u64; 2]; 2],
     /// Descriptors of the frame that is being read.
     pub(crate) outgoing: Vec<[u64; 2]>,
+    /// DMA has failed: that direction does nothing until the next reset.
+    pub(crate) transmit_failed: bool,
+    pub(crate) receive_failed: bool,
     pub(crate) sent: VecDeque<Vec<u8>>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// What is broken.
@@ -120,6 +123,8 @@ impl Model {
             vfta_written: [false; 128],
             contexts: [[0; 2]; 2],
             outgoing: Vec::new(),
+            transmit_failed: false,
+            receive_failed: false,
             sent: VecDeque::new(),
             diagnostics: Vec::new(),
             faults: Faults::default(),
@@ -167,6 +172,7 @@ impl Model {
         }
         self.contexts = [[0; 2]; 2];
         self.outgoing.clear();
+        (self.transmit_failed, self.receive_failed) = (false, false);
         self.octets = [0; 2];
         self.loaded_at = self.now + LOAD;
         self.phy.reset_mac();
