@@ -6,7 +6,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`registers`] | registers as rows of a table, and the way to them |
+//! | [`mod@registers`] | registers as rows of a table, and the way to them |
 //! | [`dma`], `tokens` | memory that the device reaches; tokens of frames in a transmit queue |
 //! | `descriptor`, `offload`, [`transmit`], [`receive`] | the data path |
 //! | [`filter`] | the receive filter, and how one list of addresses replaces another without a gap |
