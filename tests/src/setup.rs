@@ -92,11 +92,14 @@ pub enum Uplink {
     /// Two 82599s. The host answers at [`SECOND_HOST_ADDRESS`] on the one at 01:00.0, and at [`HOST_ADDRESS`] on the
     /// one at 02:00.0: see [`crate::launch::Launch::launch_with_two`].
     TwoX520,
-    /// QEMU's 82576 at PCI address 00:12.0, with another machine at the other end of its wire: see
+    /// QEMU's 82576 in the slot [`IGB_SLOT`], with another machine at the other end of its wire: see
     /// [`crate::launch::Launch::launch_with_peer`]. Beside it a virtio network device, on which the host answers at
     /// [`SECOND_HOST_ADDRESS`], at 00:11.0.
     Igb,
 }
+
+/// The number of its slot. QEMU's 82576 has virtual functions 16 and 17 slots further, which have to be free.
+pub const IGB_SLOT: &str = "08";
 
 /// What QEMU traces of its 82576: accesses to registers that it does not have, and writes to those that cannot be written; to
 /// registers of the PHY likewise. The last is a reset, which shows that the trace is on.

@@ -107,7 +107,8 @@ pub fn igb(command: &mut Command, n: usize, [own, device]: [&Path; 2]) {
     let (own, device) = (own.display(), device.display());
     let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={device}");
     command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
-    command.args(["-device", &format!("igb,netdev=wire{n},mac=02:1b:21:00:00:fe,addr=0x12")]);
+    let slot = scenarios::setup::IGB_SLOT;
+    command.args(["-device", &format!("igb,netdev=wire{n},mac=02:1b:21:00:00:fe,addr=0x{slot}")]);
     command.args(["-d", "guest_errors"]);
     command.args(scenarios::setup::IGB_EVENTS.iter().flat_map(|event| ["-trace", event]));
 }

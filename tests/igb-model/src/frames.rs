@@ -1,7 +1,8 @@
 //! Frames in and out, by advanced descriptors (82576 data sheet 7.1, 7.2).
 
-use crate::registers::at;
-use crate::state::{Diagnostic, Model};
+use crate::kind::Diagnostic;
+use crate::offsets as at;
+use crate::state::Model;
 
 const ENABLE: u32 = 1 << 25;
 /// Second word of a descriptor that is written back.
@@ -75,6 +76,10 @@ impl Model {
             };
             self.advance_head(at::TDH, at::TDLEN);
             self.take_descriptor([first, second]);
+            if self.transmit_failed {
+                // A frame that could not be read is not written back.
+                return;
+            }
             if second & 1 << 27 != 0 && !self.faults.no_write_back {
                 let status = if self.faults.bad_write_back { !DONE & second } else { second | 1 << 32 };
                 self.dma_write(address + 8, &status.to_le_bytes());

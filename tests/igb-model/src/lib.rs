@@ -6,10 +6,13 @@
 //! (`cargo mk e2e uplink-igb`).
 
 mod frames;
+mod kind;
+mod offsets;
 mod phy;
 mod registers;
 mod state;
 
-pub use state::{Diagnostic, Faults, Kind, Model};
+pub use kind::{Diagnostic, Kind};
+pub use state::{Faults, Model};
 /// Memory for DMA, of which the device reaches only granted parts.
 pub use x520_model::memory;

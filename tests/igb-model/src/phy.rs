@@ -1,6 +1,6 @@
 //! The copper PHY (IEEE 802.3, clause 22).
 
-use crate::state::Kind;
+use crate::kind::Kind;
 
 /// Microseconds that an access takes, and that auto-negotiation takes.
 const ACCESS: u64 = 30;

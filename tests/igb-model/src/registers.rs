@@ -1,71 +1,10 @@
 //! Accesses to registers.
 
-use crate::state::{Diagnostic, Kind, Model};
+use crate::kind::{Diagnostic, Kind};
+use crate::offsets::*;
+use crate::state::Model;
 
-/// Words of BAR 0.
-pub(crate) const WORDS: usize = 0x8000;
-pub(crate) const CTRL_RST: u32 = 1 << 26;
 const ENABLE: u32 = 1 << 25;
-
-/// Offsets, from the 82576's data sheet, chapter 8.
-pub(crate) mod at {
-    pub const CTRL: u32 = 0;
-    pub const STATUS: u32 = 8;
-    pub const EECD: u32 = 0x10;
-    pub const CTRL_EXT: u32 = 0x18;
-    pub const MDIC: u32 = 0x20;
-    pub const VET: u32 = 0x38;
-    pub const ICR: u32 = 0xc0;
-    pub const IMC: u32 = 0xd8;
-    pub const RCTL: u32 = 0x100;
-    pub const TCTL: u32 = 0x400;
-    pub const LEDCTL: u32 = 0xe00;
-    pub const PHPM: u32 = 0xe14;
-    pub const EEMNGCTL: u32 = 0x1010;
-    pub const EIMC: u32 = 0x1528;
-    pub const EICR: u32 = 0x1580;
-    pub const CRCERRS: u32 = 0x4000;
-    pub const MPC: u32 = 0x4010;
-    pub const GPRC: u32 = 0x4074;
-    pub const BPRC: u32 = 0x4078;
-    pub const MPRC: u32 = 0x407c;
-    pub const GPTC: u32 = 0x4080;
-    pub const GORCL: u32 = 0x4088;
-    pub const GORCH: u32 = 0x408c;
-    pub const GOTCL: u32 = 0x4090;
-    pub const GOTCH: u32 = 0x4094;
-    pub const RNBC: u32 = 0x40a0;
-    pub const RUC: u32 = 0x40a4;
-    pub const RFC: u32 = 0x40a8;
-    pub const ROC: u32 = 0x40ac;
-    pub const RJC: u32 = 0x40b0;
-    pub const TPR: u32 = 0x40d0;
-    pub const RXCSUM: u32 = 0x5000;
-    pub const RLPML: u32 = 0x5004;
-    pub const MTA: u32 = 0x5200;
-    pub const RAL: u32 = 0x5400;
-    pub const RAL2: u32 = 0x54e0;
-    pub const VFTA: u32 = 0x5600;
-    pub const MRQC: u32 = 0x5818;
-    pub const SWSM: u32 = 0x5b50;
-    pub const SW_FW_SYNC: u32 = 0x5b5c;
-    pub const UTA: u32 = 0xa000;
-    pub const RDBAL: u32 = 0xc000;
-    pub const RDBAH: u32 = 0xc004;
-    pub const RDLEN: u32 = 0xc008;
-    pub const SRRCTL: u32 = 0xc00c;
-    pub const RDH: u32 = 0xc010;
-    pub const RDT: u32 = 0xc018;
-    pub const RXDCTL: u32 = 0xc028;
-    pub const TDBAL: u32 = 0xe000;
-    pub const TDBAH: u32 = 0xe004;
-    pub const TDLEN: u32 = 0xe008;
-    pub const TDH: u32 = 0xe010;
-    pub const TDT: u32 = 0xe018;
-    pub const TXDCTL: u32 = 0xe028;
-}
-
-use at::*;
 
 const COUNTERS: [u32; 13] = [CRCERRS, MPC, GPRC, BPRC, MPRC, GPTC, RNBC, RUC, RFC, ROC, RJC, TPR, 0x40d4];
 

@@ -1,0 +1,61 @@
+//! Offsets of registers, from the 82576's data sheet, chapter 8.
+
+/// Words of BAR 0.
+pub(crate) const WORDS: usize = 0x8000;
+/// CTRL: a reset.
+pub(crate) const CTRL_RST: u32 = 1 << 26;
+
+pub(crate) const CTRL: u32 = 0;
+pub(crate) const STATUS: u32 = 8;
+pub(crate) const EECD: u32 = 0x10;
+pub(crate) const CTRL_EXT: u32 = 0x18;
+pub(crate) const MDIC: u32 = 0x20;
+pub(crate) const VET: u32 = 0x38;
+pub(crate) const ICR: u32 = 0xc0;
+pub(crate) const IMC: u32 = 0xd8;
+pub(crate) const RCTL: u32 = 0x100;
+pub(crate) const TCTL: u32 = 0x400;
+pub(crate) const LEDCTL: u32 = 0xe00;
+pub(crate) const PHPM: u32 = 0xe14;
+pub(crate) const EEMNGCTL: u32 = 0x1010;
+pub(crate) const EIMC: u32 = 0x1528;
+pub(crate) const EICR: u32 = 0x1580;
+pub(crate) const CRCERRS: u32 = 0x4000;
+pub(crate) const MPC: u32 = 0x4010;
+pub(crate) const GPRC: u32 = 0x4074;
+pub(crate) const BPRC: u32 = 0x4078;
+pub(crate) const MPRC: u32 = 0x407c;
+pub(crate) const GPTC: u32 = 0x4080;
+pub(crate) const GORCL: u32 = 0x4088;
+pub(crate) const GORCH: u32 = 0x408c;
+pub(crate) const GOTCL: u32 = 0x4090;
+pub(crate) const GOTCH: u32 = 0x4094;
+pub(crate) const RNBC: u32 = 0x40a0;
+pub(crate) const RUC: u32 = 0x40a4;
+pub(crate) const RFC: u32 = 0x40a8;
+pub(crate) const ROC: u32 = 0x40ac;
+pub(crate) const RJC: u32 = 0x40b0;
+pub(crate) const TPR: u32 = 0x40d0;
+pub(crate) const RXCSUM: u32 = 0x5000;
+pub(crate) const RLPML: u32 = 0x5004;
+pub(crate) const MTA: u32 = 0x5200;
+pub(crate) const RAL: u32 = 0x5400;
+pub(crate) const RAL2: u32 = 0x54e0;
+pub(crate) const VFTA: u32 = 0x5600;
+pub(crate) const MRQC: u32 = 0x5818;
+pub(crate) const SWSM: u32 = 0x5b50;
+pub(crate) const SW_FW_SYNC: u32 = 0x5b5c;
+pub(crate) const UTA: u32 = 0xa000;
+pub(crate) const RDBAL: u32 = 0xc000;
+pub(crate) const RDBAH: u32 = 0xc004;
+pub(crate) const RDLEN: u32 = 0xc008;
+pub(crate) const SRRCTL: u32 = 0xc00c;
+pub(crate) const RDH: u32 = 0xc010;
+pub(crate) const RDT: u32 = 0xc018;
+pub(crate) const RXDCTL: u32 = 0xc028;
+pub(crate) const TDBAL: u32 = 0xe000;
+pub(crate) const TDBAH: u32 = 0xe004;
+pub(crate) const TDLEN: u32 = 0xe008;
+pub(crate) const TDH: u32 = 0xe010;
+pub(crate) const TDT: u32 = 0xe018;
+pub(crate) const TXDCTL: u32 = 0xe028;
