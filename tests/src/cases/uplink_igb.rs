@@ -23,6 +23,8 @@ const FILE: u32 = 64;
 const BACK: u32 = 32;
 /// The VLAN of tagged frames.
 const VLAN: u16 = 7;
+/// The rules of the 82576's uplink and of the devices behind it: tagged in that VLAN, untagged in another.
+const RULES: &str = "vlans = [7]\nnative = 20";
 /// The uplink's name.
 const WIRE: &str = "wire";
 
@@ -37,15 +39,16 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 fn setup() -> Setup {
     // IPv6 is off, so that Linux sends no multicasts, which the other end would not count.
     let guest = |number| Guest::new(number).full().peer(PEER.into()).kernel_option("ipv6.disable=1");
+    let behind = format!("port = \"wire\"\n{RULES}");
     let a = guest(1)
-        .net("port = \"wire\"\n\n[[guest.net]]\nmac = \"52:54:00:00:09:01\"\nport = \"lan\"")
+        .net(&format!("{behind}\n\n[[guest.net]]\nmac = \"52:54:00:00:09:01\"\nport = \"lan\""))
         .then("interface:eth1:10.0.9.1/24")
         .then("obey");
-    let b = guest(2).net("port = \"wire\"").memory_mib(256).then("obey");
+    let b = guest(2).net(&behind).memory_mib(256).then("obey");
     let mut setup = server("uplink-igb", &[a, b]);
     setup.uplink = Uplink::Igb;
     let ports = format!(
-        "[[port]]\nname = \"wire\"\ndevice = \"00:{IGB_SLOT}.0\"\n\n[[port]]\nname = \"lan\"\ndevice = \"00:11.0\"\n\n"
+        "[[port]]\nname = \"wire\"\ndevice = \"00:{IGB_SLOT}.0\"\n{RULES}\n\n[[port]]\nname = \"lan\"\ndevice = \"00:11.0\"\n\n"
     );
     with_entries(setup, &ports)
 }
