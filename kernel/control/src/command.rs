@@ -250,8 +250,8 @@ commands! {
         filter: String = FILTER,
     } => CAPTURE, shell(
         "capture",
-        "keep the first bytes of frames at a guest or an uplink, for\n`captures`; FILTER: in, out, mac=M, ethertype=E, vlan=V, 1/N,\n\
-         bytes=N, net=N with commas between them, or off"
+        "keep the first bytes of frames at a guest or an uplink, for\n`captures`; FILTER: in, out, mac=M, ethertype=E, vlan=V,\n\
+         1/N, bytes=N, net=N with commas between them, or off"
     ), json("capture");
     /// Sends the captured frames on COM2 or to the management guest, until nothing is captured any more and everything is sent
     /// (COM2 only).
