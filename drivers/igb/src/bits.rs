@@ -155,8 +155,6 @@ pub(crate) const fn link_mode(ctrl_ext: u32) -> u32 {
     ctrl_ext >> 22 & 3
 }
 
-/// CTRL_EXT: a driver has the device. Firmware leaves the link alone then (8.2).
-pub(crate) const CTRL_EXT_DRV_LOAD: u32 = 1 << 28;
 /// EECD: the EEPROM has been read after reset (8.4).
 pub(crate) const EECD_AUTO_READ: u32 = 1 << 9;
 /// EEMNGCTL: firmware has finished the configuration of port 0. The next bits are those of ports 1 to 3 (8.4).

@@ -1,31 +1,21 @@
-//! From reset to running, in steps that never wait (82576 data sheet 4.5, 5.2).
+//! From a reset device to a running one (82576 data sheet 4.5). `intel_nic::life` has the steps before.
 
-use intel_nic::filter::{RAH_VALID, Tables as _};
+use intel_nic::filter::Tables as _;
+use intel_nic::life::{self, Life, Steps};
 use intel_nic::nic::Statistics;
 use intel_nic::receive::BUFFER_BYTES;
 use intel_nic::state::{Failure, State};
 
 use crate::bits::{
-    CTRL_EXT_DRV_LOAD, Ctrl, Dctl, EECD_AUTO_READ, EEMNGCTL_CONFIG_DONE, RXCSUM_CHECK, Srrctl,
-    Status as StatusRegister, Tctl,
+    Ctrl, Dctl, EECD_AUTO_READ, EEMNGCTL_CONFIG_DONE, RXCSUM_CHECK, Srrctl, Status as StatusRegister, Tctl,
 };
-use crate::device::{Igb, QUEUE};
+use crate::device::{Gigabit, Igb, QUEUE};
 use crate::filter_tables::Tables;
 use crate::registers::{
-    CTRL, CTRL_EXT, EECD, EEMNGCTL, EICR, EIMC, ICR, IMC, MRQC, RAH, RAL, RCTL, RDBAH, RDBAL, RDH, RDLEN, RLPML,
-    RXCSUM, RXDCTL, Registers, SRRCTL, STATUS, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, VET,
+    Bus, CTRL, EECD, EEMNGCTL, EICR, EIMC, ICR, IMC, MRQC, RCTL, RDBAH, RDBAL, RDH, RDLEN, RLPML, RXCSUM, RXDCTL,
+    Registers, SRRCTL, STATUS, TCTL, TDBAH, TDBAL, TDH, TDLEN, TDT, TXDCTL, VET,
 };
 use crate::statistics;
-
-/// Longest time in which DMA ends, in microseconds.
-const QUIESCE_TIME: u64 = 100_000;
-/// Time after reset without register accesses, in microseconds. The data sheet requires 1 ms.
-const RESET_TIME: u64 = 10_000;
-const RESET_LIMIT: u64 = 200_000;
-/// Most microseconds that the EEPROM and firmware may need after a reset. Without an EEPROM, and with some firmware, neither
-/// ever says that it has finished. What counts is the address.
-const CONFIG_LIMIT: u64 = 100_000;
-const ENABLE_LIMIT: u64 = 100_000;
 
 /// Bytes of FCS and of a VLAN tag, which the longest frame of RLPML includes.
 const FCS_AND_TAG: u32 = 8;
@@ -35,33 +25,35 @@ const VLAN: u32 = 0x8100_8100;
 const COLLISION_THRESHOLD: u8 = 15;
 const COLLISION_DISTANCE: u16 = 64;
 
-impl<R: Registers, T> Igb<R, T> {
-    /// Takes steps until one has to wait.
-    pub(crate) fn step(&mut self, now: u64) {
-        loop {
-            let next = match self.state {
-                State::Idle => self.quiesce(now),
-                State::Quiescing { deadline } => self.quiescing(now, deadline),
-                State::ResetRequested { at, again } => self.asked(now, at, again),
-                State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
-                State::Loading { patience, .. } => self.loading(now, patience),
-                State::Enabling { deadline } => self.enabling(now, deadline),
-                State::Running | State::Stopped | State::Failed(_) => return,
-            };
-            if next == self.state {
-                return;
-            }
-            self.state = next;
-            if next == State::Running {
-                // From now on frames come in.
-                self.tables().write_control(&self.filter);
-            }
+impl<R: Registers, T> Steps for Igb<R, T> {
+    type Family = Gigabit;
+    type Registers = R;
+    /// Without an EEPROM, and with some firmware, neither ever says that it has finished. What counts is the address.
+    const PATIENCE: u64 = 100_000;
+    const LOAD_LIMIT: u64 = Self::PATIENCE;
+
+    fn bus(&self) -> &Bus<R> {
+        &self.bus
+    }
+
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn life_mut(&mut self) -> &mut Life {
+        &mut self.life
+    }
+
+    fn leave_link(&mut self, answers: bool) {
+        if answers {
+            self.phy.leave(&self.bus);
+        } else {
+            self.phy.end();
         }
     }
 
-    /// Whether the device has left the bus.
-    fn is_gone(&self) -> bool {
-        self.bus.read(&STATUS, 0) == u32::MAX
+    fn link_is_settled(&self) -> bool {
+        self.phy.is_settled()
     }
 
     fn mask_interrupts(&self) {
@@ -69,90 +61,31 @@ impl<R: Registers, T> Igb<R, T> {
         self.bus.write(&EIMC, 0, u32::MAX);
     }
 
-    fn quiesce(&mut self, now: u64) -> State {
-        if self.is_gone() {
-            self.phy.end();
-            return State::Failed(Failure::Gone);
-        }
-        self.phy.leave(&self.bus);
-        self.mask_interrupts();
-        // Firmware has the link to itself again.
-        self.bus.update(&CTRL_EXT, 0, |v| v & !CTRL_EXT_DRV_LOAD);
+    fn clear_interrupts(&self) {
+        let _ = (self.bus.read(&ICR, 0), self.bus.read(&EICR, 0));
+    }
+
+    fn end_traffic(&self) {
         self.bus.write(&RCTL, 0, 0);
         self.bus.write(&TCTL, 0, Tctl::new().with_pad(true).into_bits());
-        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_master_disable(true).into_bits());
-        State::Quiescing { deadline: now.saturating_add(QUIESCE_TIME) }
     }
 
-    fn quiescing(&self, now: u64, deadline: u64) -> State {
-        if self.is_gone() {
-            return State::Failed(Failure::Gone);
-        }
-        let quiet = !StatusRegister::from_bits(self.bus.read(&STATUS, 0)).master_enabled();
-        if !quiet && now < deadline {
-            return self.state;
-        }
-        // DMA that does not end takes two resets.
-        self.reset(now, !quiet)
-    }
-
-    fn reset(&self, now: u64, again: bool) -> State {
-        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).into_bits());
-        // Writes are posted. A read makes sure that the device has received the write.
-        let _ = self.bus.read(&STATUS, 0);
-        State::ResetRequested { at: now, again }
-    }
-
-    /// The reset time begins when the read has returned, so it is counted from the next call.
-    fn asked(&self, now: u64, at: u64, again: bool) -> State {
-        if now == at {
-            return self.state;
-        }
-        State::Resetting { from: now.saturating_add(RESET_TIME), deadline: now.saturating_add(RESET_LIMIT), again }
-    }
-
-    fn resetting(&mut self, now: u64, from: u64, deadline: u64, again: bool) -> State {
-        if now < from {
-            return self.state;
-        }
-        let control = self.bus.read(&CTRL, 0);
-        if control == u32::MAX {
-            return State::Failed(Failure::Gone);
-        }
-        if Ctrl::from_bits(control).rst() {
-            return if now < deadline { self.state } else { State::Failed(Failure::Reset) };
-        }
-        if again {
-            return self.reset(now, false);
-        }
-        // All DMA has ended, so rings and buffers are the driver's again.
-        self.take_back();
-        self.mask_interrupts();
-        let _ = (self.bus.read(&ICR, 0), self.bus.read(&EICR, 0));
-        if self.stopping {
-            return State::Stopped;
-        }
-        let patience = now.saturating_add(CONFIG_LIMIT);
-        State::Loading { patience, deadline: patience }
-    }
-
-    fn loading(&mut self, now: u64, patience: u64) -> State {
+    fn load(&mut self, now: u64, patience: u64, _deadline: u64) -> State {
         let port = StatusRegister::from_bits(self.bus.read(&STATUS, 0)).lan_id();
         let loaded = self.bus.read(&EECD, 0) & EECD_AUTO_READ != 0
             && self.bus.read(&EEMNGCTL, 0) & EEMNGCTL_CONFIG_DONE << port != 0;
         if !loaded && now < patience {
-            return self.state;
+            return self.life.state;
         }
-        let (low, high) = (self.bus.read(&RAL, 0).to_le_bytes(), self.bus.read(&RAH, 0));
-        if self.is_gone() {
+        let (address, is_valid) = life::own_address(self);
+        if life::is_gone(self) {
             return State::Failed(Failure::Gone);
         }
-        let [e, f, ..] = high.to_le_bytes();
-        self.address = [low[0], low[1], low[2], low[3], e, f];
-        if high & RAH_VALID == 0 || self.address[0] & 1 != 0 || self.address == [0; 6] {
+        self.address = address;
+        if !is_valid {
             return State::Failed(Failure::NoAddress);
         }
-        self.bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_DRV_LOAD);
+        life::take_from_firmware(self);
         self.lights.forget();
         self.set_up_mac();
         self.phy.begin(&self.bus, now, port);
@@ -161,9 +94,37 @@ impl<R: Registers, T> Igb<R, T> {
         self.statistics_at = now.saturating_add(statistics::PERIOD);
         self.set_up_receive();
         self.set_up_transmit();
-        State::Enabling { deadline: now.saturating_add(ENABLE_LIMIT) }
+        life::enabling(now)
     }
 
+    /// Moves the receive tail once the queues are enabled. It must not move before. Then frames come in.
+    fn enable(&mut self, now: u64, deadline: u64) -> State {
+        let bus = &self.bus;
+        let enabled = |control: u32| Dctl::from_bits(control).enable() && control != u32::MAX;
+        if !enabled(bus.read(&RXDCTL, QUEUE)) || !enabled(bus.read(&TXDCTL, QUEUE)) {
+            return if now < deadline { self.life.state } else { State::Failed(Failure::Queue) };
+        }
+        self.receive.advance_tail(bus);
+        self.progress.begin(now);
+        Tables { bus, kind: self.kind, enabled: true }.write_control(&self.filter);
+        State::Running
+    }
+
+    fn take_back(&mut self) {
+        self.transmit.take_back();
+    }
+
+    fn open_or_close(&mut self) {
+        self.transmit.open_or_close(&self.life);
+    }
+
+    fn count_recovery(&mut self) {
+        self.statistics.recoveries = self.statistics.recoveries.saturating_add(1);
+        self.skipped = None;
+    }
+}
+
+impl<R: Registers, T> Igb<R, T> {
     /// The MAC takes speed and duplex from the PHY. PAUSE is off. Tags are removed and inserted.
     fn set_up_mac(&self) {
         self.bus.write(&VET, 0, VLAN);
@@ -217,17 +178,5 @@ impl<R: Registers, T> Igb<R, T> {
                 .with_enable(true)
                 .into_bits()
         });
-    }
-
-    /// Moves the receive tail once the queues are enabled. It must not move before.
-    fn enabling(&mut self, now: u64, deadline: u64) -> State {
-        let bus = &self.bus;
-        let enabled = |control: u32| Dctl::from_bits(control).enable() && control != u32::MAX;
-        if !enabled(bus.read(&RXDCTL, QUEUE)) || !enabled(bus.read(&TXDCTL, QUEUE)) {
-            return if now < deadline { self.state } else { State::Failed(Failure::Queue) };
-        }
-        self.receive.advance_tail(bus);
-        self.moved_at = now;
-        State::Running
     }
 }

@@ -4,22 +4,29 @@ use intel_nic::MAX_HEADER;
 use intel_nic::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use intel_nic::family::Family;
 use intel_nic::filter::Filter;
+use intel_nic::life::Life;
 use intel_nic::lights::Lights;
-use intel_nic::nic::{Link, Refused, Statistics};
+use intel_nic::nic::Statistics;
 use intel_nic::receive::{BUFFER_BYTES, ReceiveQueue};
-use intel_nic::state::{State, Status};
-use intel_nic::transmit::TransmitQueue;
+use intel_nic::transmit::{Progress, TransmitQueue};
 
 use crate::config::{Config, ConfigError};
-use crate::filter_tables::{Tables, most};
+use crate::filter_tables::most;
 use crate::id::Kind;
 use crate::phy::Phy;
-use crate::registers::{Bus, RDT, Register, Registers, TDT};
+use crate::registers::{Bus, CTRL, CTRL_EXT, RAH, RAL, RDH, RDT, Register, Registers, STATUS, TDT};
 
 /// The 82576 and the I350 among Intel's NICs with advanced descriptors.
-pub(crate) enum Gigabit {}
+pub enum Gigabit {}
 
 impl Family for Gigabit {
+    const CTRL: Register = CTRL;
+    const STATUS: Register = STATUS;
+    const CTRL_EXT: Register = CTRL_EXT;
+    const RAL: Register = RAL;
+    const RAH: Register = RAH;
+    const RESET_TOO: u32 = 0;
+    const RDH: Register = RDH;
     const RDT: Register = RDT;
     const TDT: Register = TDT;
     const CHECK_CONTEXT: bool = false;
@@ -39,15 +46,11 @@ pub struct Igb<R, T> {
     pub(crate) kind: Kind,
     pub(crate) config: Config,
     pub(crate) filter: Filter,
-    pub(crate) state: State,
-    pub(crate) stopping: bool,
+    pub(crate) life: Life,
     pub(crate) address: [u8; 6],
     pub(crate) receive: ReceiveQueue<Gigabit>,
     pub(crate) transmit: TransmitQueue<T, Gigabit>,
-    /// When the transmit queue last moved, and where it was.
-    pub(crate) moved_at: u64,
-    pub(crate) position: u32,
-    pub(crate) link: Link,
+    pub(crate) progress: Progress,
     pub(crate) phy: Phy,
     pub(crate) lights: Lights,
     pub(crate) statistics: Statistics,
@@ -86,14 +89,11 @@ impl<R: Registers, T> Igb<R, T> {
             bus: Bus(registers),
             kind,
             filter: filter.preallocated(most(kind)),
-            state: State::Idle,
-            stopping: false,
+            life: Life::NEW,
             address: [0; 6],
             receive,
             transmit,
-            moved_at: 0,
-            position: 0,
-            link: Link::Down,
+            progress: Progress::default(),
             phy: Phy::new(kind),
             lights: Lights::default(),
             statistics: Statistics::default(),
@@ -108,49 +108,5 @@ impl<R: Registers, T> Igb<R, T> {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.transmit.outstanding()
-    }
-
-    /// Whether the PHY was told to negotiate, or cannot be. The link may be down.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.phy.is_settled()
-    }
-
-    /// How the device is.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        match self.state {
-            State::Running => Status::Running,
-            State::Stopped => Status::Stopped,
-            State::Failed(failure) => Status::Failed(failure),
-            _ => Status::Starting,
-        }
-    }
-
-    /// The tables of the receive filter.
-    pub(crate) fn tables(&self) -> Tables<'_, R> {
-        Tables { bus: &self.bus, kind: self.kind, enabled: self.state == State::Running }
-    }
-
-    /// The device has ended all DMA: the transmit queue gives back the tokens it holds.
-    pub(crate) fn take_back(&mut self) {
-        self.transmit.draining = self.transmit.is_busy();
-        if !self.transmit.draining {
-            self.transmit.restart();
-        }
-    }
-
-    /// Opens or closes the transmit queue. A frame then costs one comparison.
-    pub(crate) fn open_or_close(&mut self) {
-        let why = if self.state != State::Running {
-            Some(Refused::NotReady)
-        } else if self.link == Link::Down {
-            Some(Refused::LinkDown)
-        } else if self.transmit.draining {
-            Some(Refused::Full)
-        } else {
-            None
-        };
-        self.transmit.close(why);
     }
 }

@@ -1,5 +1,9 @@
 //! The PCI functions that this driver supports, and those of the same family that it does not.
 
+pub use intel_nic::id::VENDOR;
+
+use intel_nic::id::Unsupported;
+
 /// A kind of device. They differ in little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -19,9 +23,6 @@ pub struct DeviceId {
     /// What it is.
     pub kind: Kind,
 }
-
-/// Intel's PCI vendor identifier.
-pub const VENDOR: u16 = 0x8086;
 
 /// Those with copper ports. None was tried but on a model. [`needs`] has others.
 pub const DEVICE_IDS: &[DeviceId] = &[
@@ -48,46 +49,39 @@ pub fn kind(vendor: u16, device: u16) -> Option<Kind> {
     find(vendor, device).map(|id| id.kind)
 }
 
-/// Devices that this driver does not support.
-struct Family {
-    devices: &'static [u16],
-    name: &'static str,
-    needs: &'static str,
-}
-
 #[rustfmt::skip]
-const FAMILIES: &[Family] = &[
-    Family {
+const UNSUPPORTED: &[Unsupported] = &[
+    Unsupported {
         devices: &[0x10e6, 0x10e7, 0x150d, 0x1518],
         name: "Intel 82576 without copper ports",
         needs: "its link goes by SerDes or fibre, and the driver sets up copper links only",
     },
-    Family {
+    Unsupported {
         devices: &[0x1522, 0x1523, 0x1524, 0x1546],
         name: "Intel I350 without copper ports",
         needs: "its link goes by SerDes, SGMII or fibre, and the driver sets up copper links only",
     },
-    Family {
+    Unsupported {
         devices: &[0x10ca, 0x152d, 0x1520, 0x152f],
         name: "virtual function of an Intel 82576 or I350",
         needs: "it has registers of its own, and needs the driver of its physical function",
     },
-    Family {
+    Unsupported {
         devices: &[0x10a7, 0x10a9, 0x10d6],
         name: "Intel 82575",
         needs: "it has other queues and contexts than the 82576, and would need a driver of its own",
     },
-    Family {
+    Unsupported {
         devices: &[0x150e, 0x150f, 0x1510, 0x1511, 0x1516, 0x1527, 0x0438, 0x043a, 0x043c, 0x0440],
         name: "Intel 82580 or DH89xxCC",
         needs: "it is like the I350, but nobody has compared its registers with the driver's",
     },
-    Family {
+    Unsupported {
         devices: &[0x1533, 0x1536, 0x1537, 0x1538, 0x1539, 0x157b, 0x157c],
         name: "Intel I210 or I211",
         needs: "it has other non-volatile memory and semaphores than the I350, and the driver would have to set up its PLL",
     },
-    Family {
+    Unsupported {
         devices: &[0x1f40, 0x1f41, 0x1f45],
         name: "Intel I354",
         needs: "its link goes by SGMII or a backplane, and the driver sets up copper links only",
@@ -97,13 +91,12 @@ const FAMILIES: &[Family] = &[
 /// The name of a NIC of this family that is known and not supported, and what it would need. `None`: it is not known.
 #[must_use]
 pub fn needs(vendor: u16, device: u16) -> Option<(&'static str, &'static str)> {
-    let known = |family: &&Family| vendor == VENDOR && family.devices.contains(&device);
-    FAMILIES.iter().find(known).map(|family| (family.name, family.needs))
+    intel_nic::id::needs(UNSUPPORTED, vendor, device)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DEVICE_IDS, FAMILIES, Kind, VENDOR, kind, name, needs};
+    use super::{DEVICE_IDS, Kind, UNSUPPORTED, VENDOR, kind, name, needs};
 
     #[test]
     fn what_is_not_supported_has_a_name_and_says_what_it_needs() {
@@ -115,7 +108,7 @@ mod tests {
             assert_eq!(needs(VENDOR, device).map(|(name, _)| name), Some(expected));
         }
         assert_eq!((needs(VENDOR, 0x10c9), needs(0x1af4, 0x1533), needs(VENDOR, 0x100e)), (None, None, None));
-        let mut all: Vec<u16> = FAMILIES.iter().flat_map(|family| family.devices).copied().collect();
+        let mut all: Vec<u16> = UNSUPPORTED.iter().flat_map(|family| family.devices).copied().collect();
         all.extend(DEVICE_IDS.iter().map(|id| id.device));
         let count = all.len();
         all.sort_unstable();

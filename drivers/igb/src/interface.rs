@@ -1,13 +1,11 @@
 //! The device behind the [`Nic`] trait.
 
-#![allow(unsafe_code, reason = "says when the device can do no DMA")]
-
 use intel_nic::family::Family as _;
+use intel_nic::life::{self, Steps as _};
 use intel_nic::nic::{
     Filtered, HEADER_ROOM, Limits, Link, Nic, Outcome, Outgoing, Port, ReceiveFilter, Received, Refused, Single,
     Statistics,
 };
-use intel_nic::state::{State, Status};
 use intel_nic::{MAX_HEADER, guarded};
 
 use crate::device::{Gigabit, Igb, QUEUE};
@@ -33,7 +31,7 @@ impl<R: Registers, T> Nic for Igb<R, T> {
     }
 
     fn link(&self) -> Link {
-        self.link
+        self.life.link
     }
 
     fn statistics(&self) -> Statistics {
@@ -41,17 +39,17 @@ impl<R: Registers, T> Nic for Igb<R, T> {
     }
 
     fn service(&mut self, now: u64) -> bool {
-        let before = self.link;
-        self.step(now);
-        if self.state == State::Running {
+        let before = self.life.link;
+        life::step(self, now);
+        if self.life.is_running() {
             self.watch(now);
         }
-        if self.state == State::Running {
+        if self.life.is_running() {
             self.lights.poll(&self.bus, &LEDCTL, now);
             self.phy.poll(&self.bus, now);
         }
         self.open_or_close();
-        self.link != before
+        self.life.link != before
     }
 
     fn port(&self) -> Option<&dyn Port> {
@@ -63,14 +61,14 @@ impl<R: Registers, T> Nic for Igb<R, T> {
     }
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
-        let running = self.state == State::Running;
+        let running = self.life.is_running();
         let tables = Tables { bus: &self.bus, kind: self.kind, enabled: running };
         change(&tables, running, &mut self.filter, wanted)
     }
 
     #[inline(always)]
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
-        if self.state != State::Running || queue != QUEUE {
+        if !self.life.is_running() || queue != QUEUE {
             return 0;
         }
         self.receive.poll(&self.bus, budget, sink)
@@ -112,33 +110,10 @@ impl<R: Registers, T> Nic for Igb<R, T> {
             return self.transmit.reclaim(done);
         }
         let count = self.transmit.drain(done);
-        self.open_or_close();
+        self.transmit.open_or_close(&self.life);
         count
     }
 }
 
 /// A device that masters the bus only while its driver controls it.
 pub type Guarded<R, T, B> = guarded::Guarded<Igb<R, T>, B>;
-
-impl<R: Registers, T> guarded::Device for Igb<R, T> {
-    fn stop(&mut self, now: u64) {
-        self.stop(now);
-    }
-
-    fn restart(&mut self, now: u64) {
-        self.restart(now);
-    }
-
-    fn status(&self) -> Status {
-        self.status()
-    }
-
-    fn is_settled(&self) -> bool {
-        self.is_settled()
-    }
-
-    unsafe fn assume_no_dma(&mut self) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.assume_no_dma() };
-    }
-}

@@ -24,7 +24,7 @@ mod service;
 mod statistics;
 
 pub use intel_nic::filter::{Filter, MAX_GROUPS};
-pub use intel_nic::guarded::BusMaster;
+pub use intel_nic::guarded::{BusMaster, Device};
 pub use intel_nic::state::{Failure, Status};
 pub use intel_nic::{dma, nic};
 

@@ -4,6 +4,20 @@ use crate::registers::Register;
 
 /// A family of NICs. All of it is known when the driver is compiled, so the data path compares nothing for it.
 pub trait Family {
+    /// Device control.
+    const CTRL: Register;
+    /// Device status.
+    const STATUS: Register;
+    /// Extended device control.
+    const CTRL_EXT: Register;
+    /// The address table, whose first entry is the device's own address: the lower 32 bits.
+    const RAL: Register;
+    /// The upper 16 bits, and whether the entry is valid.
+    const RAH: Register;
+    /// What a reset sets in CTRL besides RST.
+    const RESET_TOO: u32;
+    /// The head register of a receive queue.
+    const RDH: Register;
     /// The tail register of a receive queue.
     const RDT: Register;
     /// The tail register of a transmit queue.

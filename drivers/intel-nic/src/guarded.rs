@@ -32,7 +32,8 @@ pub trait Device: Nic {
     /// Resets the device and keeps it in that state. Once [`Device::status`] says stopped, it does no DMA.
     fn stop(&mut self, now: u64);
 
-    /// Resets the device and brings it up again, also after it was stopped or has failed.
+    /// Resets the device and brings it up again, also after it was stopped or has failed. Frames in the transmit queues are
+    /// dropped. Their tokens come back by [`Nic::reclaim`] as soon as the reset has ended all DMA.
     fn restart(&mut self, now: u64);
 
     /// How the device is.

@@ -36,7 +36,7 @@ pub struct ReceiveQueue<F> {
     /// Frames that were dropped because their descriptors made no sense.
     pub malformed: u64,
     /// Whether the queue delivered frames since the device's counters were last read.
-    pub delivered: bool,
+    delivered: bool,
     family: PhantomData<F>,
 }
 
@@ -72,14 +72,25 @@ impl<F: Family> ReceiveQueue<F> {
     }
 
     /// The tail as it was last written.
-    pub fn tail(&self) -> u32 {
+    fn tail(&self) -> u32 {
         self.ring.number(self.next.wrapping_sub(self.ready.wrapping_add(1).wrapping_mul(STEP)))
     }
 
     /// The next descriptor to be written back. `None`: the device has written it back already.
-    pub fn awaited(&self) -> Option<u32> {
+    fn awaited(&self) -> Option<u32> {
         let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
         (!status.dd()).then_some(self.ring.number(self.next))
+    }
+
+    /// Begins a period of the device's counters. Returns whether the queue hangs, because the device passed a descriptor without
+    /// write-back, or the tail register does not have the value that was written. `skipped`: what was found before.
+    pub fn hangs<R: Registers>(&mut self, bus: &Bus<R>, skipped: &mut Option<u32>) -> bool {
+        self.delivered = false;
+        // If seen twice, no write-back is on its way: the queue would wait for it forever.
+        let passed = self.awaited().filter(|next| bus.read(&F::RDH, self.number) != *next);
+        let lost = passed.is_some() && passed == *skipped;
+        *skipped = passed;
+        bus.read(&F::RDT, self.number) != self.tail() || lost
     }
 
     /// Gives up to `budget` frames to `sink`, in order. Returns how many.

@@ -12,11 +12,12 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::marker::PhantomData;
 
-use nic::{Offload, Outcome, Outgoing, Refused, Segment, Single};
+use nic::{Link, Offload, Outcome, Outgoing, Refused, Segment, Single};
 
 use crate::descriptor::{TYPE_DATA, TransmitData};
 use crate::dma::{DESCRIPTOR_BYTES, Ring, STEP};
 use crate::family::Family;
+use crate::life::Life;
 use crate::offload::{CommonHeader, Context, MAX_HEADER, plan};
 use crate::registers::{Bus, Registers};
 use crate::tokens::Tokens;
@@ -127,10 +128,26 @@ impl<T, F: Family> TransmitQueue<T, F> {
         }
     }
 
-    /// Opens the queue (`None`), or closes it and says why.
-    pub fn close(&mut self, why: Option<Refused>) {
-        self.closed = why;
+    /// Opens the queue, or closes it and says why. A frame then costs one comparison.
+    pub fn open_or_close(&mut self, life: &Life) {
+        self.closed = if !life.is_running() {
+            Some(Refused::NotReady)
+        } else if life.link == Link::Down {
+            Some(Refused::LinkDown)
+        } else if self.draining {
+            Some(Refused::Full)
+        } else {
+            None
+        };
         self.update_limit();
+    }
+
+    /// The device has ended all DMA: the queue gives back the tokens that it holds.
+    pub fn take_back(&mut self) {
+        self.draining = self.is_busy();
+        if !self.draining {
+            self.restart();
+        }
     }
 
     /// One descriptor stays free: tail equal to head means that the ring is empty.
@@ -162,13 +179,8 @@ impl<T, F: Family> TransmitQueue<T, F> {
     }
 
     /// Whether the device has not yet finished the oldest batch.
-    pub fn is_waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         self.clean != self.shown && self.done().is_none()
-    }
-
-    /// The first descriptor that the device may still need.
-    pub fn position(&self) -> u32 {
-        self.clean
     }
 
     /// The oldest batch, if the device has finished it.
@@ -434,11 +446,37 @@ impl<T, F: Family> TransmitQueue<T, F> {
     }
 
     /// Starts anew at descriptor 0. Nothing waits any more.
-    pub fn restart(&mut self) {
+    fn restart(&mut self) {
         (self.clean, self.shown, self.next) = (0, 0, 0);
         self.contexts = Contexts::default();
         self.draining = false;
         self.update_limit();
+    }
+}
+
+/// The watch over a transmit queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// When the queue last moved, in microseconds.
+    moved_at: u64,
+    /// The first descriptor that the device needed then.
+    position: u32,
+}
+
+impl Progress {
+    /// Nothing was to be done before `now`.
+    pub fn begin(&mut self, now: u64) {
+        self.moved_at = now;
+    }
+
+    /// Whether the queue hangs: it waits for longer than `most` microseconds, or has frames and no link. Without a link the
+    /// device sends nothing, and would keep its frames forever.
+    pub fn hangs<T, F: Family>(&mut self, queue: &TransmitQueue<T, F>, link: Link, now: u64, most: u64) -> bool {
+        if !queue.is_waiting() || queue.clean != self.position || queue.draining {
+            (self.position, self.moved_at) = (queue.clean, now);
+        }
+        let has_no_link = link == Link::Down && queue.is_busy() && !queue.draining;
+        has_no_link || now.saturating_sub(self.moved_at) > most
     }
 }
 

@@ -323,8 +323,6 @@ pub(crate) const CAPS_NO_CROSSTALK: u16 = 1 << 7;
 pub(crate) const EEC_AUTO_READ: u32 = 1 << 9;
 /// EEMNGCTL: firmware has finished the configuration of port 0. The next bit is port 1's (8.2.3.2).
 pub(crate) const EEMNGCTL_CONFIG_DONE: u32 = 1 << 18;
-/// CTRL_EXT: a driver has the device. Firmware leaves the link alone then (8.2.3.1).
-pub(crate) const CTRL_EXT_DRV_LOAD: u32 = 1 << 28;
 /// CTRL_EXT: no-snoop is off (8.2.3.1).
 pub(crate) const CTRL_EXT_NS_DIS: u32 = 1 << 16;
 /// DCA_RXCTRL: has to be set to 0. It is 1 after reset (4.6.7).

@@ -1,33 +1,25 @@
-//! From reset to running, in steps that never wait (data sheet 4.2.1.6, 4.6.3, 4.6.7, 4.6.8, 5.2.5.3.2).
+//! From a reset device to a running one (data sheet 4.6.3, 4.6.7, 4.6.8). `intel_nic::life` has the steps before.
 
 use core::num::NonZero;
 
-use intel_nic::filter::{RAH_VALID, Tables as _};
+use intel_nic::filter::Tables as _;
+use intel_nic::life::{self, Life, Steps};
 use intel_nic::receive::BUFFER_BYTES;
 use intel_nic::state::{Failure, State};
+use intel_nic::transmit::TransmitQueue;
 
 use crate::bits::{
-    CTRL_EXT_DRV_LOAD, CTRL_EXT_NS_DIS, Ctrl, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE, Hlreg0,
-    RTTDCS_ARBDIS, RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister, Txdctl,
+    CTRL_EXT_NS_DIS, DCA_RXCTRL_BIT_12, Dmatxctl, EEC_AUTO_READ, EEMNGCTL_CONFIG_DONE, Hlreg0, RTTDCS_ARBDIS,
+    RXCTRL_RXEN, Rdrxctl, Rxdctl, Srrctl, Status as StatusRegister, Txdctl,
 };
 use crate::config::Steering;
-use crate::device::X520;
+use crate::device::{Of82599, X520};
 use crate::registers::{
-    CTRL, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, HLREG0, MAXFRS, MTQC, RAH,
-    RAL, RDBAH, RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS, TDBAH, TDBAL,
-    TDH, TDLEN, TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
+    Bus, CTRL_EXT, DCA_RXCTRL, DMATXCTL, DTXMXSZRQ, EEC, EEMNGCTL, EICR, EIMC, EIMC_EX, HLREG0, MAXFRS, MTQC, RDBAH,
+    RDBAL, RDH, RDLEN, RDRXCTL, RTTDCS, RXCTRL, RXDCTL, RXPBSIZE, Registers, SRRCTL, STATUS, TDBAH, TDBAL, TDH, TDLEN,
+    TDT, TXDCTL, TXPBSIZE, TXPBTHRESH,
 };
 use crate::{pools, rss, statistics};
-
-/// Longest time in which DMA ends, in microseconds.
-const QUIESCE_TIME: u64 = 100_000;
-/// Time after reset without register accesses, in microseconds. The data sheet requires 1 ms.
-const RESET_TIME: u64 = 10_000;
-const RESET_LIMIT: u64 = 200_000;
-const LOAD_LIMIT: u64 = 1_000_000;
-/// Most microseconds that firmware may need to configure the port. Some never says that it has finished.
-const CONFIG_LIMIT: u64 = 200_000;
-const ENABLE_LIMIT: u64 = 100_000;
 
 /// Bytes of FCS, which the longest frame of MAXFRS includes.
 const FCS: u32 = 4;
@@ -42,29 +34,35 @@ const TRANSMIT_THRESHOLD: u32 = 0xa0;
 /// Most bytes of outstanding transmit requests: the largest value of DTXMXSZRQ.
 const MAX_REQUESTS: u32 = 0xfff;
 
-impl<R: Registers, T> X520<R, T> {
-    /// Takes steps until one has to wait.
-    pub(crate) fn step(&mut self, now: u64) {
-        loop {
-            let next = match self.state {
-                State::Idle => self.quiesce(now),
-                State::Quiescing { deadline } => self.quiescing(now, deadline),
-                State::ResetRequested { at, again } => self.asked(now, at, again),
-                State::Resetting { from, deadline, again } => self.resetting(now, from, deadline, again),
-                State::Loading { patience, deadline } => self.loading(now, patience, deadline),
-                State::Enabling { deadline } => self.enabling(now, deadline),
-                State::Running | State::Stopped | State::Failed(_) => return,
-            };
-            if next == self.state {
-                return;
-            }
-            self.state = next;
+impl<R: Registers, T> Steps for X520<R, T> {
+    type Family = Of82599;
+    type Registers = R;
+    const PATIENCE: u64 = 200_000;
+    const LOAD_LIMIT: u64 = 1_000_000;
+
+    fn bus(&self) -> &Bus<R> {
+        &self.bus
+    }
+
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn life_mut(&mut self) -> &mut Life {
+        &mut self.life
+    }
+
+    fn leave_link(&mut self, answers: bool) {
+        if answers {
+            self.link_setup.leave(&self.bus);
+        } else {
+            self.link_setup.end();
         }
     }
 
-    /// Whether the device has left the bus.
-    fn is_gone(&self) -> bool {
-        self.bus.read(&STATUS, 0) == u32::MAX
+    /// Whether the cage was looked into, and everything was done for the module in it. The link may be down.
+    fn link_is_settled(&self) -> bool {
+        self.link_setup.is_settled()
     }
 
     fn mask_interrupts(&self) {
@@ -73,88 +71,27 @@ impl<R: Registers, T> X520<R, T> {
         self.bus.write(&EIMC_EX, 1, u32::MAX);
     }
 
-    fn quiesce(&mut self, now: u64) -> State {
-        if self.is_gone() {
-            self.link_setup.end();
-            return State::Failed(Failure::Gone);
-        }
-        self.link_setup.leave(&self.bus);
-        self.mask_interrupts();
-        // Firmware has the link to itself again.
-        self.bus.update(&CTRL_EXT, 0, |v| v & !CTRL_EXT_DRV_LOAD);
-        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_master_disable(true).into_bits());
-        State::Quiescing { deadline: now.saturating_add(QUIESCE_TIME) }
-    }
-
-    fn quiescing(&self, now: u64, deadline: u64) -> State {
-        if self.is_gone() {
-            return State::Failed(Failure::Gone);
-        }
-        let quiet = !StatusRegister::from_bits(self.bus.read(&STATUS, 0)).master_enabled();
-        if !quiet && now < deadline {
-            return self.state;
-        }
-        // DMA that does not end takes two resets (5.2.5.3.2).
-        self.reset(now, !quiet)
-    }
-
-    fn reset(&self, now: u64, again: bool) -> State {
-        self.bus.update(&CTRL, 0, |v| Ctrl::from_bits(v).with_rst(true).with_lrst(true).into_bits());
-        // Writes are posted. A read makes sure that the device has received the write.
-        let _ = self.bus.read(&STATUS, 0);
-        State::ResetRequested { at: now, again }
-    }
-
-    /// The reset time begins when the read has returned, so it is counted from the next call.
-    fn asked(&self, now: u64, at: u64, again: bool) -> State {
-        if now == at {
-            return self.state;
-        }
-        State::Resetting { from: now.saturating_add(RESET_TIME), deadline: now.saturating_add(RESET_LIMIT), again }
-    }
-
-    fn resetting(&mut self, now: u64, from: u64, deadline: u64, again: bool) -> State {
-        if now < from {
-            return self.state;
-        }
-        let control = self.bus.read(&CTRL, 0);
-        if control == u32::MAX {
-            return State::Failed(Failure::Gone);
-        }
-        if Ctrl::from_bits(control).rst() {
-            return if now < deadline { self.state } else { State::Failed(Failure::Reset) };
-        }
-        if again {
-            return self.reset(now, false);
-        }
-        // All DMA has ended, so rings and buffers are the driver's again.
-        self.take_back();
-        self.mask_interrupts();
+    fn clear_interrupts(&self) {
         let _ = self.bus.read(&EICR, 0);
-        if self.stopping {
-            return State::Stopped;
-        }
-        State::Loading { patience: now.saturating_add(CONFIG_LIMIT), deadline: now.saturating_add(LOAD_LIMIT) }
     }
 
-    fn loading(&mut self, now: u64, patience: u64, deadline: u64) -> State {
+    fn load(&mut self, now: u64, patience: u64, deadline: u64) -> State {
         let port = StatusRegister::from_bits(self.bus.read(&STATUS, 0)).lan_id() & 1;
         let ready =
             self.bus.read(&EEC, 0) & EEC_AUTO_READ != 0 && Rdrxctl::from_bits(self.bus.read(&RDRXCTL, 0)).done();
         if !ready {
-            return if now < deadline { self.state } else { State::Failed(Failure::NotReady) };
+            return if now < deadline { self.life.state } else { State::Failed(Failure::NotReady) };
         }
         let finished = self.bus.read(&EEMNGCTL, 0) & EEMNGCTL_CONFIG_DONE << port != 0;
         if !finished && now < patience {
-            return self.state;
+            return self.life.state;
         }
-        let (low, high) = (self.bus.read(&RAL, 0).to_le_bytes(), self.bus.read(&RAH, 0));
-        let [e, f, ..] = high.to_le_bytes();
-        self.address = [low[0], low[1], low[2], low[3], e, f];
-        if high & RAH_VALID == 0 || self.address[0] & 1 != 0 || self.address == [0; 6] {
+        let (address, is_valid) = life::own_address(self);
+        self.address = address;
+        if !is_valid {
             return State::Failed(Failure::NoAddress);
         }
-        self.bus.update(&CTRL_EXT, 0, |v| v | CTRL_EXT_DRV_LOAD);
+        life::take_from_firmware(self);
         self.lights.forget();
         self.link_setup.begin(&self.bus, now, port, !finished);
         // Clears what was counted before.
@@ -165,9 +102,42 @@ impl<R: Registers, T> X520<R, T> {
         self.statistics_at = now.saturating_add(statistics::PERIOD);
         self.set_up_receive();
         self.set_up_transmit();
-        State::Enabling { deadline: now.saturating_add(ENABLE_LIMIT) }
+        life::enabling(now)
     }
 
+    /// Moves the receive tails once all queues are enabled. The tails must not move before.
+    fn enable(&mut self, now: u64, deadline: u64) -> State {
+        let bus = &self.bus;
+        let receive = self.receive.iter().all(|q| Rxdctl::from_bits(bus.read(&RXDCTL, q.number())).enable());
+        let transmit = (0..self.config.transmit_queues).all(|n| Txdctl::from_bits(bus.read(&TXDCTL, n)).enable());
+        if !(receive && transmit) {
+            return if now < deadline { self.life.state } else { State::Failed(Failure::Queue) };
+        }
+        for queue in &mut self.receive {
+            queue.advance_tail(bus);
+        }
+        bus.write(&RXCTRL, 0, RXCTRL_RXEN);
+        self.progress.iter_mut().for_each(|progress| progress.begin(now));
+        State::Running
+    }
+
+    fn take_back(&mut self) {
+        self.transmit.iter_mut().for_each(TransmitQueue::take_back);
+    }
+
+    fn open_or_close(&mut self) {
+        for queue in &mut self.transmit {
+            queue.open_or_close(&self.life);
+        }
+    }
+
+    fn count_recovery(&mut self) {
+        self.statistics.recoveries = self.statistics.recoveries.saturating_add(1);
+        self.skipped.fill(None);
+    }
+}
+
+impl<R: Registers, T> X520<R, T> {
     /// Sets up the receive side by 4.6.7, up to the queues' enable bits.
     fn set_up_receive(&mut self) {
         let (bus, config) = (&self.bus, &self.config);
@@ -234,21 +204,5 @@ impl<R: Registers, T> X520<R, T> {
             let control = Txdctl::new().with_pthresh(36).with_hthresh(8).with_wthresh(0).with_enable(true);
             bus.write(&TXDCTL, n, control.into_bits());
         }
-    }
-
-    /// Moves the receive tails once all queues are enabled. The tails must not move before.
-    fn enabling(&mut self, now: u64, deadline: u64) -> State {
-        let bus = &self.bus;
-        let receive = self.receive.iter().all(|q| Rxdctl::from_bits(bus.read(&RXDCTL, q.number())).enable());
-        let transmit = (0..self.config.transmit_queues).all(|n| Txdctl::from_bits(bus.read(&TXDCTL, n)).enable());
-        if !(receive && transmit) {
-            return if now < deadline { self.state } else { State::Failed(Failure::Queue) };
-        }
-        for queue in &mut self.receive {
-            queue.advance_tail(bus);
-        }
-        bus.write(&RXCTRL, 0, RXCTRL_RXEN);
-        self.moved_at.iter_mut().for_each(|at| *at = now);
-        State::Running
     }
 }

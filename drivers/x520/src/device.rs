@@ -6,24 +6,34 @@ use alloc::vec::Vec;
 use intel_nic::MAX_HEADER;
 use intel_nic::dma::{DESCRIPTOR_BYTES, DmaBuffer, Ring};
 use intel_nic::family::Family;
+use intel_nic::life::Life;
 use intel_nic::lights::Lights;
 use intel_nic::receive::{BUFFER_BYTES, ReceiveQueue};
 use intel_nic::registers::Register;
-use intel_nic::state::{State, Status};
-use intel_nic::transmit::TransmitQueue;
+use intel_nic::transmit::{Progress, TransmitQueue};
 
 use crate::config::{Config, ConfigError, Steering};
 use crate::filter::{Filter, MAX_ADDRESSES};
 use crate::filter_tables::Tables;
 use crate::link::{Cage, LinkSetup};
-use crate::nic::{Link, Refused, Statistics};
+use crate::nic::Statistics;
 use crate::pools;
-use crate::registers::{Bus, RDT, Registers, TDT};
+use crate::registers::{Bus, CTRL, CTRL_EXT, RAH, RAL, RDH, RDT, Registers, STATUS, TDT};
 
 /// The 82599 among Intel's NICs with advanced descriptors.
-pub(crate) enum Of82599 {}
+pub enum Of82599 {}
+
+/// CTRL: the link is reset too.
+const LRST: u32 = 1 << 3;
 
 impl Family for Of82599 {
+    const CTRL: Register = CTRL;
+    const STATUS: Register = STATUS;
+    const CTRL_EXT: Register = CTRL_EXT;
+    const RAL: Register = RAL;
+    const RAH: Register = RAH;
+    const RESET_TOO: u32 = LRST;
+    const RDH: Register = RDH;
     const RDT: Register = RDT;
     const TDT: Register = TDT;
     const CHECK_CONTEXT: bool = true;
@@ -39,15 +49,12 @@ pub struct X520<R, T> {
     pub(crate) bus: Bus<R>,
     pub(crate) config: Config,
     pub(crate) filter: Filter,
-    pub(crate) state: State,
-    pub(crate) stopping: bool,
+    pub(crate) life: Life,
     pub(crate) address: [u8; 6],
     pub(crate) receive: Vec<ReceiveQueue<Of82599>>,
     pub(crate) transmit: Vec<TransmitQueue<T, Of82599>>,
-    /// When each transmit queue last moved, and where it was.
-    pub(crate) moved_at: Vec<u64>,
-    pub(crate) position: Vec<u32>,
-    pub(crate) link: Link,
+    /// Of each transmit queue.
+    pub(crate) progress: Vec<Progress>,
     pub(crate) link_setup: LinkSetup,
     pub(crate) lights: Lights,
     pub(crate) statistics: Statistics,
@@ -90,15 +97,12 @@ impl<R: Registers, T> X520<R, T> {
         Ok(Self {
             bus: Bus(registers),
             filter: filter.preallocated(MAX_ADDRESSES),
-            state: State::Idle,
-            stopping: false,
+            life: Life::NEW,
             address: [0; 6],
             skipped: vec![None; receive.len()],
             receive,
-            moved_at: vec![0; transmit.len()],
-            position: vec![0; transmit.len()],
+            progress: vec![Progress::default(); transmit.len()],
             transmit,
-            link: Link::Down,
             link_setup: LinkSetup::new(config.any_module),
             lights: Lights::default(),
             statistics: Statistics::default(),
@@ -123,48 +127,5 @@ impl<R: Registers, T> X520<R, T> {
     #[must_use]
     pub fn cage(&self) -> Cage {
         self.link_setup.cage()
-    }
-
-    /// Whether the cage was looked into, and everything was done for the module in it. The link may be down.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.link_setup.is_settled()
-    }
-
-    /// How the device is.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        match self.state {
-            State::Running => Status::Running,
-            State::Stopped => Status::Stopped,
-            State::Failed(failure) => Status::Failed(failure),
-            _ => Status::Starting,
-        }
-    }
-
-    /// The device has ended all DMA: the transmit queues give back the tokens they hold.
-    pub(crate) fn take_back(&mut self) {
-        for queue in &mut self.transmit {
-            queue.draining = queue.is_busy();
-            if !queue.draining {
-                queue.restart();
-            }
-        }
-    }
-
-    /// Opens or closes the transmit queues. A frame then costs one comparison.
-    pub(crate) fn open_or_close(&mut self) {
-        for queue in &mut self.transmit {
-            let why = if self.state != State::Running {
-                Some(Refused::NotReady)
-            } else if self.link == Link::Down {
-                Some(Refused::LinkDown)
-            } else if queue.draining {
-                Some(Refused::Full)
-            } else {
-                None
-            };
-            queue.close(why);
-        }
     }
 }

@@ -1,11 +1,9 @@
 //! The device behind the [`Nic`] trait.
 
-#![allow(unsafe_code, reason = "says when the device can do no DMA")]
-
-use intel_nic::MAX_HEADER;
 use intel_nic::family::Family as _;
-use intel_nic::guarded;
-use intel_nic::state::{State, Status};
+use intel_nic::life::{self, Steps as _};
+use intel_nic::state::State;
+use intel_nic::{MAX_HEADER, guarded};
 
 use crate::device::{Of82599, X520};
 use crate::filter_tables::{Tables, change};
@@ -34,7 +32,7 @@ impl<R: Registers, T> Nic for X520<R, T> {
     }
 
     fn link(&self) -> Link {
-        self.link
+        self.life.link
     }
 
     fn statistics(&self) -> Statistics {
@@ -42,17 +40,17 @@ impl<R: Registers, T> Nic for X520<R, T> {
     }
 
     fn service(&mut self, now: u64) -> bool {
-        let before = self.link;
-        self.step(now);
-        if self.state == State::Running {
+        let before = self.life.link;
+        life::step(self, now);
+        if self.life.is_running() {
             self.watch(now);
             self.lights.poll(&self.bus, &LEDCTL, now);
         }
-        if matches!(self.state, State::Enabling { .. } | State::Running) {
-            self.link_setup.poll(&self.bus, now, self.link != Link::Down);
+        if matches!(self.life.state, State::Enabling { .. } | State::Running) {
+            self.link_setup.poll(&self.bus, now, self.life.link != Link::Down);
         }
         self.open_or_close();
-        self.link != before
+        self.life.link != before
     }
 
     fn port(&self) -> Option<&dyn Port> {
@@ -65,12 +63,12 @@ impl<R: Registers, T> Nic for X520<R, T> {
 
     fn set_receive_filter(&mut self, wanted: &ReceiveFilter<'_>) -> Filtered {
         let tables = Tables { bus: &self.bus, steering: self.config.steering, queues: self.config.receive_queues };
-        change(&tables, self.state == State::Running, &mut self.filter, wanted)
+        change(&tables, self.life.is_running(), &mut self.filter, wanted)
     }
 
     #[inline(always)]
     fn receive(&mut self, queue: u16, budget: u32, sink: impl FnMut(Received<'_>)) -> u32 {
-        if self.state != State::Running {
+        if !self.life.is_running() {
             return 0;
         }
         let Some(queue) = self.receive.get_mut(usize::from(queue)) else { return 0 };
@@ -109,33 +107,10 @@ impl<R: Registers, T> Nic for X520<R, T> {
             return queue.reclaim(done);
         }
         let count = queue.drain(done);
-        self.open_or_close();
+        queue.open_or_close(&self.life);
         count
     }
 }
 
 /// An 82599 that masters the bus only while its driver controls it.
 pub type Guarded<R, T, B> = guarded::Guarded<X520<R, T>, B>;
-
-impl<R: Registers, T> guarded::Device for X520<R, T> {
-    fn stop(&mut self, now: u64) {
-        self.stop(now);
-    }
-
-    fn restart(&mut self, now: u64) {
-        self.restart(now);
-    }
-
-    fn status(&self) -> Status {
-        self.status()
-    }
-
-    fn is_settled(&self) -> bool {
-        self.is_settled()
-    }
-
-    unsafe fn assume_no_dma(&mut self) {
-        // SAFETY: the caller promises the same.
-        unsafe { self.assume_no_dma() };
-    }
-}

@@ -43,7 +43,7 @@ pub use config::{Config, ConfigError, Steering};
 pub use device::X520;
 pub use filter::{Filter, MAX_ADDRESSES};
 pub use intel_nic::filter::MAX_GROUPS;
-pub use intel_nic::guarded::BusMaster;
+pub use intel_nic::guarded::{BusMaster, Device};
 pub use intel_nic::state::{Failure, Status};
 pub use interface::Guarded;
 pub use link::Cage;

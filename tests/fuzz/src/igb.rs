@@ -5,11 +5,12 @@
 use std::collections::VecDeque;
 
 use igb::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Segment, Single, Unicast};
-use igb::{Filter, Igb, Kind, Status};
+use igb::{Device, Filter, Igb, Kind, Status};
+use igb_model::made::{OWN, frame};
 use igb_model::memory::Access;
 use igb_model::{Diagnostic, Faults};
 
-use crate::igb_bench::{Bench, OWN, Port, frame, packet, small};
+use crate::igb_bench::{Bench, Port, packet, small};
 use crate::input::Input;
 use crate::planted::planted;
 

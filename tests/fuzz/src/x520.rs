@@ -5,12 +5,13 @@
 use std::collections::VecDeque;
 
 use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Segment, Single, Unicast};
-use x520::{Filter, Status, Steering, X520};
+use x520::{Device, Filter, Status, Steering, X520};
+use x520_model::made::{OWN, frame, packet};
 use x520_model::memory::Access;
 use x520_model::sfp::Module;
 use x520_model::{Diagnostic, Faults};
 
-use crate::bench::{Bench, OWN, Port, frame, packet, small};
+use crate::bench::{Bench, Port, small};
 use crate::input::Input;
 use crate::planted::planted;
 

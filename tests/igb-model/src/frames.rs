@@ -1,5 +1,7 @@
 //! Frames in and out, by advanced descriptors (82576 data sheet 7.1, 7.2).
 
+use x520_model::packet::sum;
+
 use crate::kind::Diagnostic;
 use crate::offsets as at;
 use crate::state::Model;
@@ -8,15 +10,6 @@ const ENABLE: u32 = 1 << 25;
 /// Second word of a descriptor that is written back.
 const DONE: u64 = 1;
 const END: u64 = 1 << 1;
-
-/// One's complement sum of bytes.
-fn sum(bytes: &[u8]) -> u16 {
-    let mut total: u64 = bytes.chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
-    while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    total as u16
-}
 
 impl Model {
     fn dma_read(&mut self, address: u64, into: &mut [u8]) -> bool {
@@ -135,7 +128,7 @@ impl Model {
             if start == 0 || place + 2 > frame.len() {
                 self.complain(Diagnostic::Descriptor("no context for this checksum", descriptors[0]));
             } else {
-                let value = !sum(&frame[start..]);
+                let value = !sum(&frame[start..], 0);
                 frame[place..place + 2].copy_from_slice(&value.to_be_bytes());
             }
         }
@@ -274,7 +267,7 @@ impl Model {
         if checks & 1 << 8 != 0 {
             status |= 1 << 6;
             // IPE: bit 30 of the status word.
-            status |= u64::from(sum(&frame[14..34]) != 0xffff) << 30;
+            status |= u64::from(sum(&frame[14..34], 0) != 0xffff) << 30;
         }
         let end = 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]]));
         let (number, Some(transport)) = (frame[23], frame.get(34..end)) else { return (status, info) };
@@ -287,7 +280,7 @@ impl Model {
         all.extend((transport.len() as u16).to_be_bytes());
         all.extend(transport);
         // L4E: bit 29.
-        status |= 1 << 5 | u64::from(sum(&all) != 0xffff) << 29;
+        status |= 1 << 5 | u64::from(sum(&all, 0) != 0xffff) << 29;
         (status, info)
     }
 }

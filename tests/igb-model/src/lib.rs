@@ -14,5 +14,5 @@ mod state;
 
 pub use kind::{Diagnostic, Kind};
 pub use state::{Faults, Model};
-/// Memory for DMA, of which the device reaches only granted parts.
-pub use x520_model::memory;
+/// Frames that tests make, and memory for DMA, of which the device reaches only granted parts.
+pub use x520_model::{made, memory};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::kind::{Diagnostic, Kind};
+use crate::made::OWN;
 use crate::memory::Dma;
 use crate::offsets::{self as at, CTRL_RST, WORDS};
 use crate::phy::Phy;
@@ -68,9 +69,6 @@ pub struct Model {
     pub(crate) octets: [u64; 2],
 }
 
-/// The address in the EEPROM.
-pub const ADDRESS: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 1];
-
 /// Microseconds that a reset, and reading the EEPROM after it, take.
 const RESET: u64 = 800;
 const LOAD: u64 = 5_000;
@@ -134,7 +132,7 @@ impl Model {
         *self.at(at::CTRL_EXT) = self.link_mode << 22;
         *self.at(at::RXDCTL) = 1 << 25 | 1 << 16;
         *self.at(at::LEDCTL) = 0x0706_8302;
-        let [a, b, c, d, e, f] = ADDRESS;
+        let [a, b, c, d, e, f] = OWN;
         *self.at(at::RAL) = u32::from_le_bytes([a, b, c, d]);
         *self.at(at::RAL + 4) = u32::from_le_bytes([e, f, 0, 0x80]);
         if self.kind == Kind::I350 {

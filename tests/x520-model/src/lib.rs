@@ -21,6 +21,7 @@ mod flow;
 mod i2c;
 mod interrupt;
 mod link;
+pub mod made;
 pub mod memory;
 mod model;
 pub mod packet;

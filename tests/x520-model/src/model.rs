@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::diagnostic::{Diagnostic, Direction};
 use crate::faults::Faults;
+use crate::made::OWN;
 use crate::memory::Dma;
 use crate::registers::{Reg, TABLE};
 use crate::sfp::Module;
@@ -34,7 +35,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            mac: [0x02, 0x1b, 0x21, 0, 0, 1],
+            mac: OWN,
             link_time: 500_000,
             eeprom_valid: true,
             transmit_buffer: usize::MAX,

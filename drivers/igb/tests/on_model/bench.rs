@@ -6,8 +6,9 @@ use std::rc::Rc;
 use igb::dma::DmaBuffer;
 use igb::nic::{Link, Nic, Offload, Outcome, Outgoing, Refused, Segment};
 use igb::registers::Registers;
-use igb::{Config, Filter, Igb, Kind, Status};
+use igb::{Config, Device, Filter, Igb, Kind, Status};
 use igb_model::Model;
+use igb_model::made;
 use igb_model::memory::{Access, Block, Memory};
 
 /// The model's registers, as the driver sees them.
@@ -34,8 +35,6 @@ pub struct Bench {
     pub now: u64,
 }
 
-/// The address in the model's EEPROM.
-pub const OWN: [u8; 6] = [0x02, 0x1b, 0x21, 0, 0, 1];
 pub const KINDS: [Kind; 2] = [Kind::I82576, Kind::I350];
 
 /// A small configuration, so that rings wrap soon.
@@ -159,52 +158,8 @@ impl Bench {
     }
 }
 
-/// A frame of `len` bytes to the device. Frames with different `n` have different contents.
-pub fn frame(len: usize, n: u8) -> Vec<u8> {
-    let mut f = OWN.to_vec();
-    f.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
-    f.extend((f.len()..len).map(|i| (i as u8).wrapping_mul(3) ^ n));
-    f
-}
-
-/// One's complement sum of bytes, not inverted.
-pub fn sum(bytes: &[u8]) -> u16 {
-    let total: u64 = bytes.chunks(2).map(|c| u64::from(c[0]) << 8 | u64::from(*c.get(1).unwrap_or(&0))).sum();
-    if total > 0 && total.is_multiple_of(65_535) { 65_535 } else { (total % 65_535) as u16 }
-}
-
 /// A TCP or UDP packet by IPv4 to the device, with correct checksums. With `partial`, the transport's checksum is the partial
 /// one that a virtio driver leaves there.
 pub fn packet(tcp: bool, payload: &[u8], partial: bool) -> Vec<u8> {
-    let mut f = frame(12, 0)[..12].to_vec();
-    let (header, number) = if tcp { (20, 6) } else { (8, 17) };
-    let len = (header + payload.len()) as u16;
-    let mut ip = vec![0x45, 0];
-    ip.extend((len + 20).to_be_bytes());
-    ip.extend([0x12, 0x34, 0x40, 0, 64, number, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    let check = !sum(&ip);
-    ip[10..12].copy_from_slice(&check.to_be_bytes());
-    let mut pseudo = ip[12..20].to_vec();
-    f.extend([8, 0]);
-    f.extend(ip);
-    let at = f.len();
-    f.extend([0, 1, 0, 2]);
-    if tcp {
-        f.extend([0, 0, 0x10, 0, 0, 0, 0, 1, 0x50, 0x18, 0x20, 0, 0, 0, 0, 0]);
-    } else {
-        f.extend(len.to_be_bytes());
-        f.extend([0, 0]);
-    }
-    f.extend(payload);
-    pseudo.extend([0, number]);
-    pseudo.extend(len.to_be_bytes());
-    let place = at + if tcp { 16 } else { 6 };
-    let value = if partial {
-        sum(&pseudo)
-    } else {
-        pseudo.extend(&f[at..]);
-        !sum(&pseudo)
-    };
-    f[place..place + 2].copy_from_slice(&value.to_be_bytes());
-    f
+    made::packet(true, tcp, (1, 2), payload, partial)
 }

@@ -3,9 +3,10 @@ use std::rc::Rc;
 
 use igb::nic::{Nic, ReceiveFilter, Unicast};
 use igb::registers::{self, Access, TABLE};
-use igb::{BusMaster, Config, ConfigError, Failure, Filter, Guarded, Kind, MAX_FRAME, Status};
+use igb::{BusMaster, Config, ConfigError, Device, Failure, Filter, Guarded, Kind, MAX_FRAME, Status};
+use igb_model::made::{OWN, frame};
 
-use crate::bench::{Bench, KINDS, OWN, frame, small};
+use crate::bench::{Bench, KINDS, small};
 
 #[test]
 fn both_kinds_come_up_with_the_address_of_the_eeprom_and_no_mistake() {

@@ -1,7 +1,8 @@
-use igb::Kind;
 use igb::nic::{Link, Nic, Refused};
+use igb::{Device, Kind};
+use igb_model::made::frame;
 
-use crate::bench::{Bench, KINDS, frame, small};
+use crate::bench::{Bench, KINDS, small};
 
 #[test]
 fn the_phy_is_powered_offers_no_pause_and_negotiates_at_full_speed() {

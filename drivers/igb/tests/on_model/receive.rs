@@ -1,7 +1,8 @@
 use igb::nic::{Checked, Nic};
 use igb::{Config, Kind};
+use igb_model::made::frame;
 
-use crate::bench::{Bench, KINDS, frame, packet, small};
+use crate::bench::{Bench, KINDS, packet, small};
 
 #[test]
 fn frames_come_whole_and_in_order_however_often_the_ring_wraps() {

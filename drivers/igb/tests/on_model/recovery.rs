@@ -1,7 +1,8 @@
 use igb::nic::{Link, Nic, Outcome};
-use igb::{Failure, Kind, Status};
+use igb::{Device, Failure, Kind, Status};
+use igb_model::made::frame;
 
-use crate::bench::{Bench, KINDS, frame, small};
+use crate::bench::{Bench, KINDS, small};
 
 #[test]
 fn a_hung_transmit_queue_is_reset_and_its_tokens_come_back_once() {

@@ -1,7 +1,8 @@
 use igb::nic::{Nic, Offload, Outcome, PartialChecksum, Refused, Segment, Single};
 use igb::{Config, Kind};
+use igb_model::made::{frame, sum};
 
-use crate::bench::{Bench, KINDS, frame, packet, small, sum};
+use crate::bench::{Bench, KINDS, packet, small};
 
 fn checksum(start: u16, offset: u16) -> Offload {
     Offload::of_checksum(PartialChecksum { start, offset }).expect("within a header")

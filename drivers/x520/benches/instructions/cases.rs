@@ -12,11 +12,10 @@ use std::rc::Rc;
 use x520::dma::DmaBuffer;
 use x520::nic::{Checked, Link, Nic, Offload, Outgoing, PartialChecksum, Segment, Single};
 use x520::registers::Registers;
-use x520::{Config, Filter, Status, X520};
+use x520::{Config, Device as _, Filter, Status, X520};
 use x520_model::Model;
+use x520_model::made::packet;
 use x520_model::memory::Memory;
-
-use crate::bench::packet;
 
 /// Runs a case. The arguments: frames in a batch, and number of batches.
 type Run = fn(u32, u32);

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use x520::dma::DmaBuffer;
 use x520::nic::{Link, Nic, Refused};
 use x520::registers::Registers;
-use x520::{Config, Failure, Filter, Status, Steering, X520};
+use x520::{Config, Device, Failure, Filter, Status, Steering, X520};
+use x520_model::made::{OWN, frame};
 use x520_model::memory::Memory;
 
-use crate::bench::{Bench, OWN, Port, frame, small};
+use crate::bench::{Bench, Port, small};
 
 /// Registers behind a bus that holds writes back until the next read.
 struct Posted(Port, RefCell<Vec<(u32, u32)>>);

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use x520::nic::{Link, Nic, Offload, Outcome, Outgoing};
 use x520::{BusMaster, Failure, Guarded};
 use x520_model::Model;
+use x520_model::made::frame;
 
-use crate::bench::{Bench, Port, frame, small};
+use crate::bench::{Bench, Port, small};
 
 /// The changes of the bit: each with the value, and the number of the device's transactions until then.
 #[derive(Default)]

@@ -2,9 +2,10 @@
 
 use x520::Filter;
 use x520::nic::{Nic, Outcome, ReceiveFilter, Refused};
+use x520_model::made::frame;
 use x520_model::registers::Reg;
 
-use crate::bench::{Bench, frame, small};
+use crate::bench::{Bench, small};
 
 /// MFLCN.RFCE: the device obeys PAUSE (8.2.3.22.34).
 const RFCE: u32 = 1 << 3;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use x520::nic::{Link, Nic};
-use x520::{Cage, Config, Filter, Status};
+use x520::{Cage, Config, Device, Filter, Status};
 use x520_model::Faults;
 use x520_model::registers::Reg;
 use x520_model::sfp::Module;

@@ -1,9 +1,11 @@
 //! Checksums, segmentation and VLAN tags of sent frames, checked on the wire.
 
+use x520::Device;
 use x520::nic::{Offload, Outcome, PartialChecksum, Refused};
+use x520_model::made::packet;
 use x520_model::packet::{ip_checksum_good, parse, transport_checksum_good};
 
-use crate::bench::{Bench, packet, small};
+use crate::bench::{Bench, small};
 
 fn good(frame: &[u8]) -> bool {
     let h = parse(frame, 0x8100);

@@ -1,9 +1,10 @@
 //! Receive queues for addresses.
 
 use x520::nic::{Nic, ReceiveFilter, Unicast};
-use x520::{Config, Filter, Steering};
+use x520::{Config, Device, Filter, Steering};
+use x520_model::made::{OWN, frame, packet};
 
-use crate::bench::{Bench, OWN, frame, packet, small};
+use crate::bench::{Bench, small};
 
 fn guest(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 1, n]

@@ -1,10 +1,11 @@
 //! Receive.
 
 use x520::nic::{Checked, Filtered, Nic, ReceiveFilter, Unicast};
-use x520::{Config, Filter, Steering};
+use x520::{Config, Device, Filter, Steering};
+use x520_model::made::{OWN, frame, packet};
 use x520_model::registers::Reg;
 
-use crate::bench::{Bench, OWN, frame, packet, small};
+use crate::bench::{Bench, small};
 
 #[test]
 fn frames_come_in_order_also_around_the_end_of_the_ring() {

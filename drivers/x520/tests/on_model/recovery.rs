@@ -1,10 +1,11 @@
 //! Link loss, hung queues, DMA faults, stopping.
 
-use x520::Status;
 use x520::nic::{Link, Nic, Outcome, Refused};
+use x520::{Device, Status};
+use x520_model::made::frame;
 use x520_model::{Diagnostic, Faults};
 
-use crate::bench::{Bench, frame, small};
+use crate::bench::{Bench, small};
 
 fn tokens(outcome: Outcome, of: core::ops::Range<u64>) -> Vec<(u64, Outcome)> {
     of.map(|t| (t, outcome)).collect()

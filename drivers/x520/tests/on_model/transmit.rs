@@ -1,9 +1,10 @@
 //! Transmit.
 
 use x520::nic::{Nic, Offload, Outcome, PartialChecksum, Refused, Segment, Single};
+use x520_model::made::{frame, packet};
 use x520_model::memory::Access;
 
-use crate::bench::{Bench, frame, packet, small};
+use crate::bench::{Bench, small};
 
 #[test]
 fn a_frame_is_header_and_segments_and_its_token_comes_back_when_it_is_sent() {
