@@ -316,6 +316,19 @@ impl ConfigSpace {
         }
     }
 
+    /// Returns the address of a memory base address register by which the function answers. `None`: it names none, or the function
+    /// does not answer accesses to its memory.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    #[must_use]
+    pub unsafe fn memory_address(&self, at: Address, index: u8) -> Option<u64> {
+        // SAFETY: the caller's promise.
+        let (command, register, base) =
+            unsafe { (self.read(at, COMMAND), self.read(at, bar_offset(index)), self.bar_address(at, index)) };
+        (command as u16 & command::MEMORY != 0 && register & IS_PORTS == 0 && base != 0).then_some(base)
+    }
+
     /// Writes the address of a memory base address register.
     ///
     /// # Safety
@@ -373,6 +386,8 @@ const COMMAND: u16 = 4;
 const CLASS: u16 = 8;
 const HEADER: u16 = 12;
 /// In the register [`HEADER`]: the device has several functions.
+/// A base address register: it names I/O ports.
+const IS_PORTS: u32 = 1;
 const SEVERAL_FUNCTIONS: u32 = 1 << 23;
 /// Header type of a bridge to PCI, and its register with the numbers of its buses.
 const TO_PCI: u32 = 1;

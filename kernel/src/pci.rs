@@ -137,15 +137,9 @@ impl Function {
     /// Returns the address that a memory base address register names. `None`: it names none, or the function does not
     /// answer accesses to its memory.
     pub fn memory_address(&self, index: u8) -> Option<u64> {
-        const COMMAND: u16 = 4;
-        const IS_PORTS: u32 = 1;
-        let bar = u16::from(index).saturating_mul(4).saturating_add(0x10);
-        if self.read(COMMAND) as u16 & command::MEMORY == 0 || self.read(bar) & IS_PORTS != 0 {
-            return None;
-        }
         let _guard = CONFIG.lock();
         // SAFETY: as in `read`.
-        Some(unsafe { self.space.bar_address(self.at, index) }).filter(|&base| base != 0)
+        unsafe { self.space.memory_address(self.at, index) }
     }
 
     /// Returns what a base address register decodes. The function's driver calls it.

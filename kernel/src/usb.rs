@@ -7,25 +7,19 @@ use core::ptr;
 use drivers::pci::{Address, ConfigSpace};
 use drivers::usb::{Kind, Registers, TakenOver, take_over};
 
-/// A register of the standard header: command, and status in the upper half.
-const COMMAND: u16 = 4;
-
-/// Takes the function over if it is a controller that has something to be taken over. Returns `None` for other functions, and for a controller
-/// that does not answer in memory: firmware does not use it. A UHCI controller has nothing in memory. An error is the address of registers that cannot be mapped.
+/// Takes the function over if it is a controller that has something to be taken over. Returns `None` for other functions, and for
+/// a controller that does not answer in memory: firmware does not use it. A UHCI controller has nothing in memory. An error is the
+/// address of registers that cannot be mapped.
 ///
 /// # Safety
 /// Nobody else uses configuration space or the function, and its windows are mapped.
 pub unsafe fn take(space: ConfigSpace, at: Address, class: u32, pages: &mut Pages) -> Option<Result<TakenOver, u64>> {
     let kind = Kind::of(class)?;
     // SAFETY: the caller's promise.
-    let (command, base) = unsafe { (space.read(at, COMMAND) as u16, space.bar_address(at, 0)) };
-    if kind != Kind::Uhci {
-        if command & drivers::pci::command::MEMORY == 0 || base == 0 {
-            return None;
-        }
-        if !pages.map(base) {
-            return Some(Err(base));
-        }
+    let memory = unsafe { space.memory_address(at, 0) };
+    let base = if kind == Kind::Uhci { 0 } else { memory? };
+    if kind != Kind::Uhci && !pages.map(base) {
+        return Some(Err(base));
     }
     Some(Ok(take_over(kind, &mut Controller { space, at, base, pages })))
 }
