@@ -4,6 +4,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
 use std::path::Path;
 
 use control::{ApplyState, Command, Event, ModuleSummary, Notice, Permissions, Sha256, TraceStep, View, table};
+use sidecore_pcapng::filter;
 
 use crate::client::{Broker, Failed};
 use crate::key::Key;
@@ -83,7 +84,7 @@ impl Shell<'_> {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(errors, &why),
             },
-            Command::Capture { guest, filter } if !trace::is_off(&filter) => {
+            Command::Capture { guest, filter } if !filter::is_off(&filter) => {
                 let wanted = trace::Captured { name: guest, filter, time: asked.time };
                 let opened = trace::open(self.trace_port);
                 saved(opened.and_then(|mut port| trace::capture(&mut port, self.broker, &wanted, out)), errors)

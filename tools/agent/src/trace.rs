@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::{Command, Event, TraceStep};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sidecore_pcapng::filter;
 use sidecore_pcapng::live::Live;
+use sidecore_pcapng::pipe::has_no_reader;
 
 use crate::client::{Broker, Client, Failed};
 
@@ -58,16 +59,8 @@ pub struct Captured {
 impl Captured {
     /// The command that ends it: with the filter `off` of the same port.
     fn off(&self) -> Command {
-        let device = self.filter.split(',').filter(|word| word.starts_with("net="));
-        let filter = device.chain(["off"]).collect::<Vec<_>>().join(",");
-        Command::Capture { guest: self.name.clone(), filter }
+        Command::Capture { guest: self.name.clone(), filter: filter::off(&self.filter) }
     }
-}
-
-/// Whether a filter ends a capture.
-#[must_use]
-pub fn is_off(filter: &str) -> bool {
-    filter.split(',').any(|word| word == "off")
 }
 
 /// Why a trace was not saved, or not to its end.
@@ -155,15 +148,6 @@ pub fn capture(port: &mut impl Read, broker: &Broker, wanted: &Captured, out: &m
         let _ = copying.off();
     }
     copied
-}
-
-/// Whether nobody reads standard output any more. sshd says so when its client is gone, also while there is nothing to write.
-fn is_closed() -> bool {
-    let out = io::stdout();
-    let mut polled = [PollFd::new(&out, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let gone = PollFlags::ERR | PollFlags::HUP;
-    poll(&mut polled, Some(&now)).is_ok() && polled.iter().any(|fd| fd.revents().intersects(gone))
 }
 
 fn command(step: TraceStep) -> Command {
@@ -261,7 +245,7 @@ impl Copying<'_> {
             }
             if looked.elapsed() >= EMPTY {
                 looked = Instant::now();
-                if is_closed() {
+                if has_no_reader(&io::stdout()) {
                     return Err(NotSaved::Output(io::ErrorKind::BrokenPipe.into()));
                 }
             }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use control::{Command, Event, Request, Sha256, TraceStep, View};
+use sidecore_pcapng::filter;
 
 use crate::key::Key;
 use crate::put::APPLIED;
-use crate::trace;
 
 /// A command as the agent carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub fn is_trace(line: &str) -> bool {
 fn saves(command: &Command) -> bool {
     match command {
         Command::Trace { step: TraceStep::Save, .. } => true,
-        Command::Capture { filter, .. } => !trace::is_off(filter),
+        Command::Capture { filter, .. } => !filter::is_off(filter),
         _ => false,
     }
 }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use control::Command;
+use sidecore_pcapng::filter;
 use sidecore_pcapng::live::Live;
 
 /// Pieces of the trace that wait for the thread: at most 1 MiB.
@@ -45,9 +46,7 @@ impl Capture {
     /// The command that ends it.
     #[must_use]
     pub fn off(&self) -> Command {
-        let device = self.filter.split(',').filter(|word| word.starts_with("net="));
-        let filter = device.chain(["off"]).collect::<Vec<_>>().join(",");
-        Command::Capture { guest: self.name.clone(), filter }
+        Command::Capture { guest: self.name.clone(), filter: filter::off(&self.filter) }
     }
 
     /// Takes the next bytes of the trace. Returns false if nobody writes them any more.

@@ -8,11 +8,13 @@
 //!   (`ifdrop`).
 //!
 //! [`live`] writes frames while they come, and knows of losses only what came before. `sidecore-trace export` writes a whole trace in
-//! the order of time. Both use [`block`].
+//! the order of time. Both use [`block`]. [`pipe`] and [`filter`] are for those who capture.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod block;
 pub mod clock;
+pub mod filter;
 pub mod live;
 pub mod names;
+pub mod pipe;

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser as _;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidecore_pcapng::live::Live;
+use sidecore_pcapng::pipe::has_no_reader;
 use sidecore_trace::export::{folded, json, pcapng, perfetto, svg};
 use sidecore_trace::model::Trace;
 use sidecore_trace::report::{self, Report};
@@ -106,7 +106,7 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
     let out: Box<dyn Write> = if is_pcapng { Box::new(out) } else { Box::new(BufWriter::new(out)) };
     let done = record::record(connection, &wanted, &stop, out, |state| {
         progress.show(state);
-        if is_pipe && is_closed() {
+        if is_pipe && has_no_reader(&stdout()) {
             stop.store(true, Relaxed);
         }
     });
@@ -123,14 +123,6 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
         Err(record::Error::Output(error)) => Err(error).with_context(what).at(OUTPUT),
         Err(record::Error::Machine(sentence)) => Err(anyhow!("{}: {sentence}", options.from)).at(MACHINE),
     }
-}
-
-/// Whether nobody reads standard output any more. A pipe says so before anything is written to it.
-fn is_closed() -> bool {
-    let out = stdout();
-    let mut polled = [PollFd::new(&out, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polled, Some(&now)).is_ok() && polled.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
 }
 
 /// Reads a trace, without what was not asked for.

@@ -16,6 +16,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sidecore_pcapng::filter::off;
+
 use self::com2::{Ask, Said};
 use self::counter::Counter;
 use self::lines::Lines;
@@ -79,14 +81,6 @@ impl FromStr for Capture {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (guest, filter) = text.split_once('=').unwrap_or((text, ""));
         Ok(Self { guest: guest.to_owned(), filter: filter.to_owned() })
-    }
-}
-
-impl Capture {
-    /// The filter that ends the capture of the same port.
-    fn off(&self) -> String {
-        let device = self.filter.split(',').filter(|word| word.starts_with("net="));
-        device.chain(["off"]).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -274,7 +268,7 @@ impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
         }
         let mut is_off = true;
         for capture in self.captures {
-            let ask = Ask::Capture { guest: &capture.guest, filter: &capture.off() };
+            let ask = Ask::Capture { guest: &capture.guest, filter: &off(&capture.filter) };
             is_off &= self.ask(&ask)?.is_some_and(|answer| answer.is_ok());
         }
         Ok(Some(is_off))
@@ -291,7 +285,7 @@ impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
     /// Ends these captures without waiting for an answer.
     fn send_ends<'o>(&mut self, captures: impl IntoIterator<Item = &'o Capture>) -> Result<(), Error> {
         for capture in captures {
-            self.send(&Ask::Capture { guest: &capture.guest, filter: &capture.off() })?;
+            self.send(&Ask::Capture { guest: &capture.guest, filter: &off(&capture.filter) })?;
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ fn capturing(refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
                 (&host).write_all(writer.finish()).unwrap();
                 vec![Event::done(request.id).to_line().unwrap()]
             }
-            Command::Capture { filter, .. } if is_off(filter) => {
+            Command::Capture { filter, .. } if filter::is_off(filter) => {
                 vec![Event::done(request.id).to_line().unwrap(), TRACE_END.to_owned()]
             }
             _ => vec![Event::done(request.id).to_line().unwrap()],
