@@ -183,6 +183,13 @@ impl<'a> Context<'a> {
         self.launch.judge(program)
     }
 
+    /// tshark that reads pcap-ng from its input, and prints these fields of each frame at once, with tabs between them.
+    pub fn tshark(&mut self, fields: &[&str]) -> Result<Command> {
+        let mut tshark = self.judge(Judge::Tshark)?;
+        tshark.args(["-l", "-r", "-", "-T", "fields"]).args(fields.iter().flat_map(|field| ["-e", field]));
+        Ok(tshark)
+    }
+
     /// Returns how often to do something: `on_bochs` in the short version on Bochs, which is slow; otherwise `all`.
     pub fn times(&self, all: u64, on_bochs: u64) -> u64 {
         if self.platform() == Platform::Bochs && !self.full { on_bochs } else { all }

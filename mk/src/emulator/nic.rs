@@ -90,23 +90,26 @@ pub fn connect(command: &mut Command, sockets: &[&Path], memory_mib: u32) {
 
 /// Connects QEMU's own network to the other end of a device's wire, so that the emulator answers there at the address
 /// `host`. `n`: the number of the wire.
-pub fn answer(command: &mut Command, n: usize, [own, device]: [&Path; 2], host: &str) {
+pub fn answer(command: &mut Command, n: usize, ends: [&Path; 2], host: &str) {
     let net = host.trim_end_matches("254");
-    let (own, device) = (own.display(), device.display());
     command.args(["-netdev", &format!("user,id=net{n},net={net}0/24,host={host},dhcpstart={net}200")]);
-    let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={device}");
-    command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
+    wire(command, n, ends);
     for end in ["net", "wire"] {
         command.args(["-netdev", &format!("hubport,id=hub{n}{end},hubid={n},netdev={end}{n}")]);
     }
 }
 
+/// One end of a wire, as QEMU's network device `wireN`.
+fn wire(command: &mut Command, n: usize, [own, other]: [&Path; 2]) {
+    let (own, other) = (own.display(), other.display());
+    let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={other}");
+    command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
+}
+
 /// Connects an 82576 of QEMU's to a wire. `n`: the number of the wire. QEMU writes among its messages what it has against
 /// the device's driver, and each reset.
-pub fn igb(command: &mut Command, n: usize, [own, device]: [&Path; 2]) {
-    let (own, device) = (own.display(), device.display());
-    let ends = format!("local.type=unix,local.path={own},remote.type=unix,remote.path={device}");
-    command.args(["-netdev", &format!("dgram,id=wire{n},{ends}")]);
+pub fn igb(command: &mut Command, n: usize, ends: [&Path; 2]) {
+    wire(command, n, ends);
     let slot = scenarios::setup::IGB_SLOT;
     command.args(["-device", &format!("igb,netdev=wire{n},mac=02:1b:21:00:00:fe,addr=0x{slot}")]);
     command.args(["-d", "guest_errors"]);

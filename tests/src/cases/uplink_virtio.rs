@@ -21,7 +21,6 @@ use super::trace::{Read as Traced, collect, command, ended};
 use crate::boot::{Boot, alone};
 use crate::counts::uplinks;
 use crate::guests::{Guest, server, with_entries};
-use crate::launch::Judge;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
@@ -137,20 +136,8 @@ fn captured(
             compare(of().filter(|frame| frame.dropped == Some(code)).count() as u64, drop.name())?;
         }
     }
-    let mut tshark = context.judge(Judge::Tshark)?;
-    tshark.args([
-        "-l",
-        "-r",
-        "-",
-        "-Y",
-        "icmp && !icmpv6",
-        "-T",
-        "fields",
-        "-e",
-        "frame.interface_name",
-        "-e",
-        "icmp.type",
-    ]);
+    let mut tshark = context.tshark(&["frame.interface_name", "icmp.type"])?;
+    tshark.args(["-Y", "icmp && !icmpv6"]);
     let mut tshark = tshark.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start tshark")?;
     let mut live = Live::new(tshark.stdin.take().context("no pipe")?, "sidecore's tests")?;
     // Pieces of any length, as a port gives them.

@@ -13,7 +13,6 @@ use control::{Command, Counters, Event, Outcome, TraceStep};
 use super::operator::{LOGIN, Operator, Running};
 use crate::cases::trace;
 use crate::counts::net;
-use crate::launch::Judge;
 use crate::scenario::seconds;
 use crate::session::{Session, number};
 
@@ -52,20 +51,7 @@ pub fn read_live(operator: &mut Operator<'_, '_>, session: &mut Session) -> Resu
     let mut ssh = operator.ssh("alice", "capture a")?;
     let mut ssh = Running(ssh.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
     let pipe = ssh.0.stdout.take().context("no pipe")?;
-    let mut tshark = operator.context.judge(Judge::Tshark)?;
-    tshark.args([
-        "-l",
-        "-r",
-        "-",
-        "-T",
-        "fields",
-        "-e",
-        "frame.interface_name",
-        "-e",
-        "icmp.type",
-        "-e",
-        "frame.comment",
-    ]);
+    let mut tshark = operator.context.tshark(&["frame.interface_name", "icmp.type", "frame.comment"])?;
     let mut tshark = Running(tshark.stdin(pipe).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
     let lines = BufReader::new(tshark.0.stdout.take().context("no output of tshark")?).lines();
     let printed = Arc::new(AtomicU64::new(0));
