@@ -101,6 +101,13 @@ pub enum Uplink {
 /// The number of its slot. QEMU's 82576 has virtual functions 16 and 17 slots further, which have to be free.
 pub const IGB_SLOT: &str = "08";
 
+/// GRUB's commands that write to a function of bus 0. `function`: its device and function number. `register`: its place in
+/// configuration space.
+#[must_use]
+pub fn grub_writes(function: u32, register: u32, value: u32) -> [String; 2] {
+    [format!("outl 0xcf8 {:#x}", 1 << 31 | function << 8 | register), format!("outl 0xcfc {value:#x}")]
+}
+
 /// What QEMU traces of its 82576: accesses to registers that it does not have, and writes to those that cannot be written; to
 /// registers of the PHY likewise. The last is a reset, which shows that the trace is on.
 pub const IGB_EVENTS: [&str; 6] = [

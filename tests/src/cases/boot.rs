@@ -14,7 +14,7 @@ use crate::modes;
 use crate::platform::{ALSO_NESTED, BOCHS, EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::{Content, Feature, Module, Setup};
+use crate::setup::{Content, Feature, Module, Setup, grub_writes};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -227,11 +227,8 @@ const UHCI_EVENTS: u32 = 0xbf;
 /// with events that send SMIs. There is no such firmware on QEMU, so nobody lets go of it. The UHCI controller has such
 /// events too.
 fn firmware_has_usb() -> Vec<String> {
-    let write = |function: u32, register: u32, value: u32| {
-        [format!("outl 0xcf8 {:#x}", 1 << 31 | function << 8 | register), format!("outl 0xcfc {value:#x}")]
-    };
-    let writes = [write(EHCI, LEGACY, 0x1_0001), write(EHCI, LEGACY + 4, 0x2001), write(UHCI, LEGSUP, UHCI_EVENTS)];
-    writes.into_iter().flatten().collect()
+    let writes = [(EHCI, LEGACY, 0x1_0001), (EHCI, LEGACY + 4, 0x2001), (UHCI, LEGSUP, UHCI_EVENTS)];
+    writes.into_iter().flat_map(|(function, register, value)| grub_writes(function, register, value)).collect()
 }
 
 /// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by

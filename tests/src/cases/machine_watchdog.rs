@@ -12,7 +12,7 @@ use crate::guests::{Guest, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::{Content, Medium, Module, Setup};
+use crate::setup::{Content, Medium, Module, Setup, grub_writes};
 
 use super::media::FIRMWARE_MIB;
 
@@ -253,11 +253,9 @@ fn wdat(feed: (u8, u64)) -> Vec<u8> {
 fn hide_no_reboot() -> Vec<String> {
     const LPC: u32 = 0x1f << 3;
     const RCBA: u32 = 0xf0;
-    vec![
-        format!("write_dword {GCS:#x} 0"),
-        format!("outl 0xcf8 {:#x}", 1 << 31 | LPC << 8 | RCBA),
-        "outl 0xcfc 0xfed1c000".to_owned(),
-    ]
+    let mut commands = vec![format!("write_dword {GCS:#x} 0")];
+    commands.extend(grub_writes(LPC, RCBA, 0xfed1_c000));
+    commands
 }
 
 fn by_wdat(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
