@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::{env, fs};
+use std::time::Instant;
+use std::{env, fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -67,7 +67,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         return show_rotation(options.json).map(|()| Outcome::Good);
     }
     let tally = match (options.rotate, options.repeat) {
-        (Some(minutes), _) => turns(minutes, options.platform, options.json)?,
+        (Some(minutes), _) => turns(minutes, None, options.platform, options.json)?,
         (None, Some(times)) => repeat(options, times)?,
         (None, None) => run(options)?,
     };
@@ -83,9 +83,27 @@ pub fn everyday() -> Result<Tally> {
     run(&Options::default())
 }
 
-/// Runs the rotation for this number of minutes.
-pub fn rotate(minutes: f64) -> Result<Tally> {
-    turns(minutes, None, false)
+/// Runs the rotation for [`MINUTES`], with a limit if there is one.
+pub fn rotate(limit: Option<Limit>) -> Result<Tally> {
+    turns(MINUTES, limit, None, false)
+}
+
+/// When the rotation has to be over.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    /// No row starts that would probably end later.
+    pub end: Instant,
+    /// How many times slower than usual this machine is now, 1 or more. Rows take so many times longer than the file says.
+    pub slow: f64,
+}
+
+impl Limit {
+    /// Seconds of a usual machine that are left. Less than 0 after the end.
+    fn seconds(&self) -> f64 {
+        let now = Instant::now();
+        let late = now.saturating_duration_since(self.end).as_secs_f64();
+        (self.end.saturating_duration_since(now).as_secs_f64() - late) / self.slow
+    }
 }
 
 fn run(options: &Options) -> Result<Tally> {
@@ -136,7 +154,7 @@ fn run(options: &Options) -> Result<Tally> {
                 wanted.push(run(names));
             }
         }
-        tally.add(side_by_side(&wanted, options.json, &|_, _| ()));
+        tally.add(side_by_side(&wanted, options.json, &|_| true, &|_, _| ()));
     }
     if tally.passed + tally.failed + tally.skipped == 0 {
         bail!("that scenario does not run on that platform; `cargo mk e2e --list` shows where it does");
@@ -165,12 +183,20 @@ struct Run<'a> {
     checked: bool,
 }
 
-/// Runs them, on several threads if the platform allows it. A thread that has finished one takes the next. Calls `note`
-/// for each scenario that ends.
-fn side_by_side(runs: &[Run<'_>], json: bool, note: &(dyn Fn(&Run<'_>, &Ran) + Sync)) -> Tally {
+/// Runs those that may `begin` when their turn comes, on several threads if the platform allows it. A thread that has
+/// finished one takes the next. Calls `note` for each scenario that ends.
+fn side_by_side(
+    runs: &[Run<'_>],
+    json: bool,
+    begin: &(dyn Fn(&Run<'_>) -> bool + Sync),
+    note: &(dyn Fn(&Run<'_>, &Ran) + Sync),
+) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let lane = || {
         while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !begin(run) {
+                continue;
+            }
             let Run { boot, names, platform, full, checked } = run;
             ui::step("e2e", &format!("{} on {platform}", names.join(", ")));
             let launcher =
@@ -317,8 +343,26 @@ fn show_rotation(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Runs the rows whose turn it is, of all platforms or of one. Updates the file after each row.
-fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
+impl Run<'_> {
+    /// The row of the rotation of one of its scenarios.
+    fn key(&self, scenario: &str) -> Key {
+        let variant = match (self.full, self.checked) {
+            (_, true) => "checked",
+            (true, false) => "full",
+            (false, false) => "usual",
+        };
+        Key { scenario: scenario.to_owned(), platform: word(self.platform).to_owned(), variant: variant.to_owned() }
+    }
+}
+
+/// Runs the rows whose turn it is, of all platforms or of one. Updates the file after each row. A row for which the limit
+/// leaves no time keeps its turn.
+fn turns(minutes: f64, limit: Option<Limit>, only: Option<Platform>, json: bool) -> Result<Tally> {
+    let left = || limit.map_or(f64::INFINITY, |limit| limit.seconds());
+    if left() <= 0.0 {
+        ui::step("rotation", "none of it: no time is left");
+        return Ok(Tally::default());
+    }
     let boots = cases::all();
     let qemu = emulator::choose(None)?;
     image::parts()?;
@@ -326,25 +370,25 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
     rotation.updates += 1;
     let mut candidates = rotation.clone();
     candidates.rows.retain(|row| only.is_none_or(|only| row.key.platform == word(only)));
-    let chosen = candidates.choose(minutes * 60.0, lanes(Platform::Bochs));
+    let chosen = candidates.choose(left().min(minutes * 60.0), lanes(Platform::Bochs));
     if chosen.iter().any(|key| key.variant == "checked") {
         image::checked_kernel()?;
     }
     let (sources, date) = (sources::hash()?, tools::quietly(Command::new("date").args(["-u", "+%F"]), "date")?);
     ui::step("rotation", &format!("{} of {} rows", chosen.len(), rotation.rows.len()));
+    let begin = |run: &Run<'_>| {
+        let expected = run.names.iter().filter_map(|name| candidates.expected(&run.key(name))).sum::<f64>();
+        let begins = expected <= left();
+        if !begins {
+            let names = run.names.join(", ");
+            ui::step("rotation", &format!("no time is left for {names} on {}: next time", run.platform));
+        }
+        begins
+    };
     let rotation = Mutex::new(rotation);
     let note = |run: &Run<'_>, ran: &Ran| {
         let mut rotation = rotation.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Key {
-            scenario: ran.scenario.name.to_owned(),
-            platform: word(run.platform).to_owned(),
-            variant: match (run.full, run.checked) {
-                (_, true) => "checked",
-                (true, false) => "full",
-                (false, false) => "usual",
-            }
-            .to_owned(),
-        };
+        let key = run.key(ran.scenario.name);
         rotation.record(&key, ran.result.is_ok(), ran.seconds + ran.boot_seconds, date.trim(), &sources);
         if let Err(error) = fs::write(rotation_file(), rotation.text()) {
             ui::error(&format!("cannot write {}: {error}", rotation_file().display()));
@@ -362,7 +406,7 @@ fn turns(minutes: f64, only: Option<Platform>, json: bool) -> Result<Tally> {
                 runs.extend(names.map(|names| Run { boot: &**boot, names, platform, full, checked }));
             }
         }
-        tally.add(side_by_side(&runs, json, &note));
+        tally.add(side_by_side(&runs, json, &begin, &note));
     }
     let rotation = rotation.into_inner().unwrap_or_else(PoisonError::into_inner);
     for row in rotation.too_old() {

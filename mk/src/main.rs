@@ -72,7 +72,7 @@ enum Verb {
         checked: bool,
     },
     /// Runs every test: the unit tests on this machine, the everyday scenarios, then those whose turn it is in the rotation.
-    Test,
+    Test(test::Options),
     /// Formatting, lints and documentation, with warnings as errors; import cycles; licences and versions of the crates.
     Check {
         /// Writes the list of what runs in root mode in SECURITY.md anew.
@@ -108,7 +108,7 @@ enum Verb {
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
         Verb::Run { interactive, disk, platform, checked } => run::run(interactive, disk, platform, checked),
-        Verb::Test => test::test(),
+        Verb::Test(options) => test::test(&options),
         Verb::Check { update } => check::check(update),
         Verb::Image(options) => image::verb(&options),
         Verb::Doctor(options) => doctor::verb(&options),

@@ -71,7 +71,7 @@ impl Row {
     }
 
     /// Seconds that it will probably take.
-    pub fn expected(&self) -> f64 {
+    fn expected(&self) -> f64 {
         if self.went == Went::Passed { self.seconds } else { UNKNOWN }
     }
 
@@ -144,6 +144,11 @@ impl Rotation {
                 None => Row::new(key.clone(), self.updates),
             })
             .collect();
+    }
+
+    /// Seconds that the row with this key will probably take on a usual machine. `None` if there is no such row.
+    pub fn expected(&self, key: &Key) -> Option<f64> {
+        self.rows.iter().find(|row| row.key == *key).map(Row::expected)
     }
 
     /// Updates since a row ran or was added.

@@ -2,13 +2,23 @@
 
 use std::process::Stdio;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Args;
 
 use crate::check::SERVER;
 use crate::outcome::{Outcome, Tally};
 use crate::{bench, copy_routine, e2e, tools, ui};
+
+/// How long it may take.
+#[derive(Args)]
+pub struct Options {
+    /// Ends after about so many minutes at most if that can be: the rotation gets what is left of them
+    /// [default: 12 minutes for the rotation, however long the rest took].
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<f64>,
+}
 
 /// Budget of the everyday part in minutes, on two cores: unit tests, gates and everyday scenarios.
 const EVERYDAY: f64 = 32.0;
@@ -46,15 +56,27 @@ impl Parts {
 
 /// Runs unit tests, gates and scenarios. Then prints the time of each part, the names of failed tests, and one line
 /// with counts.
-pub fn test() -> Result<Outcome> {
+pub fn test(options: &Options) -> Result<Outcome> {
+    let begin = Instant::now();
+    let within = options.within.map(|minutes| {
+        ensure!((0.0..=10_000.0).contains(&minutes), "--within takes minutes, 0 to 10000, not {minutes}");
+        Ok(begin + Duration::from_secs_f64(minutes * 60.0))
+    });
+    let within = within.transpose()?;
     let (mut tally, mut parts) = (Tally::default(), Parts::default());
     tally.add(parts.take("unit tests, gates", unit_tests_and_gates)?);
     tally.add(parts.take("everyday scenarios", e2e::everyday)?);
-    tally.add(parts.take("rotation", || e2e::rotate(e2e::MINUTES))?);
+    let limit = within.map(|end| e2e::Limit { end, slow: slowness(begin.elapsed()) });
+    tally.add(parts.take("rotation", || e2e::rotate(limit))?);
     println!();
     print!("{}", parts.shown());
     tally.show();
     Ok(Outcome::of(tally.failed == 0))
+}
+
+/// How many times slower than usual the machine is, if the everyday part took so long. 1 within its budget.
+fn slowness(everyday: Duration) -> f64 {
+    (everyday.as_secs_f64() / (EVERYDAY * 60.0)).max(1.0)
 }
 
 /// Runs unit tests and gates side by side. The counts of gates do not depend on how busy the machine is, and a gate has
@@ -156,6 +178,14 @@ mod tests {
         let over = format!("OVER BUDGET: everyday took {EVERYDAY}:01 of {EVERYDAY} minutes");
         assert!(parts(everyday + 1.0, rotation).contains(&over));
         assert!(parts(10.0, rotation + 1.0).contains("OVER BUDGET: rotation"));
+    }
+
+    #[test]
+    fn a_machine_is_slow_by_as_much_as_the_everyday_part_is_over_its_budget() {
+        assert_eq!(
+            [10.0, EVERYDAY, 2.0 * EVERYDAY].map(|m| slowness(Duration::from_secs_f64(m * 60.0))),
+            [1.0, 1.0, 2.0]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{net, notify_exits};
 use crate::guests::{Guest, server};
-use crate::platform::QEMU;
+use crate::platform::{EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
@@ -20,7 +20,7 @@ const PINGS_OF_A_PAIR: u64 = 100;
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     type Run = fn(&mut Context<'_>, &mut Session) -> Result<()>;
-    let check = |name, about, run: Run| Check::new(Scenario::new(name, about, QEMU), run);
+    let check = |name, about, platforms, run: Run| Check::new(Scenario::new(name, about, platforms), run);
     vec![Box::new(Shared {
         name: "requests",
         about: "a and b notify; c and d, with iperf3, are polled or notify; e and f have two virtual CPUs and two pairs of queues",
@@ -30,16 +30,19 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             check(
                 "requests-notify",
                 "1,000 pings with `requests = \"notify\"`: each is announced by a notification, none is lost",
+                QEMU,
                 notify,
             ),
             check(
                 "requests-adaptive",
                 "`requests = \"adaptive\"`: polled under load, notified after it, and no kick lost on the way",
+                EVERYWHERE,
                 adaptive,
             ),
             check(
                 "multi-queue",
                 "two guests with two vCPUs and two pairs of queues: what is sent on a pair is received on that pair",
+                QEMU,
                 multi_queue,
             ),
         ],
@@ -82,20 +85,33 @@ fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 }
 
 fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let mib = context.times(64, 8);
     session.act("c", "iperf-server", seconds(60))?;
-    let iperf = session.act("d", "iperf:64M", seconds(240))?;
+    let iperf = session.act("d", &format!("iperf:{mib}M"), seconds(240))?;
     let before = net(&session.counters()?, "d")?;
     let mut answered = 0;
     for _ in 0..LATER {
-        std::thread::sleep(seconds(1));
+        // The pause is one of the guest's time, which on Bochs is not the host's.
+        session.tell("d", "sleep:1")?;
         answered += number(&session.act("d", "ping:1", seconds(60))?, "received")?;
     }
     let after = net(&session.counters()?, "d")?;
+    let platform = context.platform();
     let figures = &mut context.figures;
-    figures.at_least("iperf bytes", number(&iperf, "bytes")?, 64_u64 << 20)?;
-    figures.at_least("times polling of d began", before.polls, 1)?;
-    figures.at_least("kicks of d, with those that led to polling", before.kicks, 10)?;
-    figures.at_least("packets from d under load for each kick", before.tx_packets / before.kicks.max(1), 10)?;
+    figures.at_least("iperf bytes", number(&iperf, "bytes")?, mib << 20)?;
+    let (polls, kicks) = ("times polling of d began", "kicks of d, with those that led to polling");
+    let batch = ("packets from d under load for each kick", before.tx_packets / before.kicks.max(1));
+    if platform == Platform::Qemu {
+        // Polling begins at ten kicks within 20 ms. There a millisecond is the host's, and on a busy host there may be
+        // no such 20 ms at all.
+        figures.note(polls, before.polls);
+        figures.note(kicks, before.kicks);
+        figures.note(batch.0, batch.1);
+    } else {
+        figures.at_least(polls, before.polls, 1)?;
+        figures.at_least(kicks, before.kicks, 10)?;
+        figures.at_least(batch.0, batch.1, 10)?;
+    }
     figures.exactly("pings after the load answered", answered, LATER)?;
     figures.at_least("kicks of d after the load", after.kicks - before.kicks, LATER)?;
     figures.at_least("times a queue of d was armed after the load", after.arms - before.arms, LATER)

@@ -293,6 +293,8 @@ const VLAN: u16 = 7;
 const RULES: &str = "vlans = [7]\nnative = 20";
 /// Payload of a large frame in bytes.
 const JUMBO: u16 = 9000;
+/// Pings of each guest in a round during a flood.
+const FLOOD_PINGS: u64 = 100;
 
 fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let pings = if context.full { 200 } else { 30 };
@@ -344,26 +346,38 @@ fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 }
 
 fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
-    let (time, pings) = if context.full { (60, 500) } else { (15, 100) };
+    let (rounds, datagrams) = if context.full { (6, 20_000) } else { (1, 2000) };
     let Joined { session, nic, peer } = joined;
     ping(context, session, "a", 20)?;
     ask(session, "a", "iperf-server")?;
     let before = session.counters()?;
-    peer.ask(&format!("flood:{time}:10.0.0.1"), seconds(60))?;
+    peer.ask(&format!("flood:3600:{}", Guest::new(1).address()), seconds(60))?;
     let came = |counters: &Counters| uplinks(counters, "rx_packets") - uplinks(&before, "rx_packets");
+    let mut waited = 0;
     while came(&session.counters()?) < 5000 {
+        ensure!(waited < 300, "5,000 datagrams of the flood did not come in {waited} s");
         std::thread::sleep(seconds(1));
+        waited += 1;
     }
     let begun = came(&session.counters()?);
-    // Pings reach the flooded guest, and the other guest, which shares the engine and the wire with it.
-    session.tell("b", &format!("ping:{pings}"))?;
-    session.tell("a", &format!("ping:{pings}"))?;
-    let other = session.result("b", "ping", seconds(300))?;
-    let flooded = session.result("a", "ping", seconds(300))?;
-    let during = came(&session.counters()?) - begun;
-    context.figures.at_least("datagrams that came meanwhile", during, 2000)?;
-    context.figures.at_least("pings of the other guest answered", number(&other, "received")?, pings - pings / 4)?;
-    context.figures.at_least("pings of the flooded guest answered", number(&flooded, "received")?, pings / 10)?;
+    // Pings reach the flooded guest, and the other guest, which shares the engine and the wire with it, until enough of
+    // the flood has come.
+    let (mut pinged, mut other, mut flooded, mut during) = (0, 0, 0, 0);
+    for round in 0.. {
+        if round >= rounds && during >= datagrams {
+            break;
+        }
+        ensure!(round < 40, "{during} datagrams came during {pinged} pings, expected at least {datagrams}");
+        session.tell("b", &format!("ping:{FLOOD_PINGS}"))?;
+        session.tell("a", &format!("ping:{FLOOD_PINGS}"))?;
+        other += number(&session.result("b", "ping", seconds(300))?, "received")?;
+        flooded += number(&session.result("a", "ping", seconds(300))?, "received")?;
+        pinged += FLOOD_PINGS;
+        during = came(&session.counters()?) - begun;
+    }
+    context.figures.at_least("datagrams that came meanwhile", during, datagrams)?;
+    context.figures.at_least("pings of the other guest answered", other, pinged - pinged / 4)?;
+    context.figures.at_least("pings of the flooded guest answered", flooded, pinged / 10)?;
     let sent = peer.number("flooded", "packets", seconds(300))?;
     context.figures.note("datagrams of the flood", sent);
     for guest in ["a", "b"] {
