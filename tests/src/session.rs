@@ -260,6 +260,18 @@ impl Session {
         })
     }
 
+    /// Reads the counters until they are so, with pauses. It is an error if they are not within some four minutes.
+    pub fn counters_when(&mut self, what: &str, mut holds: impl FnMut(&Counters) -> bool) -> Result<Counters> {
+        for _ in 0..1200 {
+            let counters = self.counters()?;
+            if holds(&counters) {
+                return Ok(counters);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        bail!("{what}: not so within four minutes")
+    }
+
     /// Reads the records of the audit.
     pub fn audit(&mut self) -> Result<Vec<Record>> {
         self.ask_again("the audit", &Command::Audit, Duration::from_secs(20), ASK_FOR_COUNTERS, |event| match event {

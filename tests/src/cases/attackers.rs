@@ -1,8 +1,6 @@
 //! What a guest's neighbours lose while it attacks. The attackers come one after the other, on one machine, beside the same two
 //! neighbours. `kernel/net/src/tests/attackers.rs` measures attackers of the engine in virtual time.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, Counters, GuestState, StopReason};
 use serde_json::Value;
@@ -170,17 +168,9 @@ fn took_place(
 
 /// Waits until the shadow of `p1`'s IDT was rewritten and moved. In most of its starts there is none yet when the IDT moves.
 fn the_shadow_has_followed(session: &mut Session) -> Result<()> {
-    let end = Instant::now() + seconds(240);
-    loop {
-        let counters = session.counters()?;
-        let of = |what| count(shadow(&counters, "p1"), what);
-        let (written, moved) = (of("idt-written"), of("idt-moved"));
-        if written != 0 && moved != 0 {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "the shadow of p1's IDT was rewritten {written} times and moved {moved} times");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let of = |counters: &Counters, what| count(shadow(counters, "p1"), what) != 0;
+    let followed = |counters: &Counters| of(counters, "idt-written") && of(counters, "idt-moved");
+    session.counters_when("the shadow of p1's IDT was rewritten and moved", followed).map(drop)
 }
 
 /// Has `p1` begin an action that lasts until it is told to stop.
@@ -251,7 +241,9 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.tell("c", &format!("shower:{BROADCASTS}"))?;
     neighbours.ask(context, &mut session, "broadcasts", |_| Ok(()))?;
     session.result("c", "shower", seconds(240))?;
-    let counters = session.counters()?;
+    // The guest has sent the last ones, and the engine may not have taken them yet.
+    let taken = |counters: &Counters| net(counters, "c").is_ok_and(|c| c.tx_packets >= BROADCASTS);
+    let counters = session.counters_when("the engine has taken the broadcasts", taken)?;
     let c = net(&counters, "c")?;
     context.figures.at_least("broadcasts above the storm limit", c.dropped("tx_storm"), 1)?;
     context.figures.at_least("broadcasts that the engine took", c.tx_packets, BROADCASTS)?;

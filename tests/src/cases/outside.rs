@@ -1,7 +1,8 @@
 //! Common parts of scenarios with sidecore and its guests at one end of a wire, and Debian with its own driver for the
 //! 82599 at the other.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
+use control::Counters;
 use serde_json::Value;
 
 use crate::counts::uplinks;
@@ -50,13 +51,8 @@ pub fn boot(context: &mut Context<'_>, setup: &Setup, peer: &Peer, guests: &[&st
 
 /// Waits until a counter of the uplink has reached a value.
 pub fn until(session: &mut Session, kind: &str, least: u64) -> Result<()> {
-    for _ in 0..600 {
-        if uplinks(&session.counters()?, kind) >= least {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
-    bail!("{kind} did not become {least} within two minutes")
+    let reached = |counters: &Counters| uplinks(counters, kind) >= least;
+    session.counters_when(&format!("{kind} is at least {least}"), reached).map(drop)
 }
 
 /// Checks that the device has no complaint about its driver.

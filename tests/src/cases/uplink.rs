@@ -353,13 +353,7 @@ fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let before = session.counters()?;
     peer.ask(&format!("flood:3600:{}", Guest::new(1).address()), seconds(60))?;
     let came = |counters: &Counters| uplinks(counters, "rx_packets") - uplinks(&before, "rx_packets");
-    let mut waited = 0;
-    while came(&session.counters()?) < 5000 {
-        ensure!(waited < 300, "5,000 datagrams of the flood did not come in {waited} s");
-        std::thread::sleep(seconds(1));
-        waited += 1;
-    }
-    let begun = came(&session.counters()?);
+    let begun = came(&session.counters_when("5,000 datagrams have come", |counters| came(counters) >= 5000)?);
     // Pings reach the flooded guest, and the other guest, which shares the engine and the wire with it, until enough of
     // the flood has come.
     let (mut pinged, mut other, mut flooded, mut during) = (0, 0, 0, 0);
