@@ -50,7 +50,7 @@ const UNDISTURBED: &str = "without an attack";
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "guests flood broadcasts, small segments, long chains and a console, race their own vCPUs, restart for ever: their neighbours' requests are all answered, none again";
-    vec![alone(Scenario::new("attackers", about, QEMU).checked_on(QEMU), attackers)]
+    vec![alone(Scenario::new("attackers", about, QEMU).taking_turns().checked_on(QEMU), attackers)]
 }
 
 /// The neighbours a and b.

@@ -14,7 +14,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let per = "seven guests on one engine with `scheduling = \"per-device\"`, each reaches all others";
     vec![
         alone(Scenario::new("per-device", per, QEMU).taking_turns(), per_device),
-        alone(Scenario::new("seven-guests", "seven guests on one engine, each reaches all others", QEMU), seven_guests),
+        alone(
+            Scenario::new("seven-guests", "seven guests on one engine, each reaches all others", QEMU).taking_turns(),
+            seven_guests,
+        ),
     ]
 }
 

@@ -27,7 +27,11 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
             Check::new(Scenario::new("two-guests-ping", pings, ALSO_NESTED).checked_on(QEMU), ping),
-            check("two-guests-iperf", "TCP both ways, and a file of 256 MiB that arrives intact", QEMU, iperf),
+            Check::new(
+                Scenario::new("two-guests-iperf", "TCP both ways, and a file of 256 MiB that arrives intact", QEMU)
+                    .taking_turns(),
+                iperf,
+            ),
             check(
                 "offloads",
                 "TCP both ways between two guests with each offload off and on: rows of segments stay whole",

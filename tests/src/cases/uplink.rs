@@ -51,15 +51,21 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                     modules,
                 ),
                 check("uplink-flood", "a flood of datagrams from outside for one guest: both stay reachable", flood),
-                check(
-                    "uplink-faults",
-                    "the link flaps in mid transfer, the machine outside reboots, a guest is killed while the NIC reads its memory",
-                    faults,
+                Check::new(
+                    scenario(
+                        "uplink-faults",
+                        "the link flaps in mid transfer, the machine outside reboots, a guest is killed while the NIC reads its memory",
+                    )
+                    .taking_turns(),
+                    faults as Run,
                 ),
-                check(
-                    "uplink-rebind",
-                    "a guest's driver is taken from its device in mid transfer, also while the NIC holds its frames, and comes back",
-                    rebind,
+                Check::new(
+                    scenario(
+                        "uplink-rebind",
+                        "a guest's driver is taken from its device in mid transfer, also while the NIC holds its frames, and comes back",
+                    )
+                    .taking_turns(),
+                    rebind as Run,
                 ),
                 Check::new(
                     Scenario::new(
@@ -75,10 +81,11 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             scenario(
                 "uplink-vlan",
                 "frames with a guest's own VLAN tag, and of 9,000 bytes, to Debian's ixgbe and back",
-            ),
+            )
+            .taking_turns(),
             vlan,
         ),
-        alone(Scenario::new("no-uplink", missing, QEMU), none),
+        alone(Scenario::new("no-uplink", missing, QEMU).taking_turns(), none),
         alone(
             scenario(
                 "uplink-steering",
@@ -87,7 +94,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             .taking_turns(),
             steering,
         ),
-        alone(Scenario::new("uplink-panic", panics, QEMU), panic),
+        alone(Scenario::new("uplink-panic", panics, QEMU).taking_turns(), panic),
     ]
 }
 
