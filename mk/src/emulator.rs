@@ -30,7 +30,7 @@ use scenarios::platform::Platform;
 use scenarios::session::Session;
 use scenarios::setup::{Content, Medium, Setup};
 
-use crate::{fetch, image, media, paths, tools, ui};
+use crate::{fetch, image, linux_program, media, paths, tools, ui};
 
 use process::{NEXT_DISC, Run, Wire, fresh};
 use qemu::kvm_is_usable;
@@ -162,6 +162,10 @@ impl Launch for Emulator {
         })
     }
 
+    fn tool(&mut self, package: &'static str) -> Result<Command> {
+        Ok(Command::new(linux_program::build(package)?))
+    }
+
     fn guest_kernel(&mut self) -> Result<PathBuf> {
         image::kernel_of(&paths::guest_kernel())
     }
@@ -277,8 +281,9 @@ impl Emulator {
                 boxed((process, input, output))
             }
         };
-        let (input, output) = match &self.consoles {
-            Some((_, com2)) => share::share(com2, (input, output))?,
+        let shared = self.consoles.as_ref().map(|(_, com2)| com2).or(setup.shared_com2.as_ref());
+        let (input, output) = match shared {
+            Some(com2) => share::share(com2, (input, output))?,
             None => (input, output),
         };
         let log = File::create(folder.join("com2"))?;

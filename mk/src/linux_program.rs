@@ -1,4 +1,4 @@
-//! Builds the repository's own programs that run on Linux in a guest.
+//! Builds the repository's own programs for Linux: those in guests, and the operator's.
 
 use std::path::PathBuf;
 

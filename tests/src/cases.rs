@@ -33,6 +33,7 @@ mod nvme_hangs;
 mod nvme_late;
 mod nvme_removal;
 mod offloads;
+mod operator_tools;
 mod outside;
 mod partitions;
 mod pci;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         trace::list(),
         trace_symbols::list(),
         cable::list(),
+        operator_tools::list(),
         maps::list(),
         block::list(),
         fio::list(),

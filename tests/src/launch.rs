@@ -51,6 +51,9 @@ pub trait Launch {
     /// A command that starts a program which nobody here wrote, without arguments. It is fetched if it is missing.
     fn judge(&mut self, program: Judge) -> Result<Command>;
 
+    /// A command that starts one of the operator's programs in `tools/`, without arguments. It is built first.
+    fn tool(&mut self, package: &'static str) -> Result<Command>;
+
     /// The kernel that Linux guests boot, a bzImage. It is fetched if it is missing.
     fn guest_kernel(&mut self) -> Result<PathBuf>;
 
@@ -130,6 +133,9 @@ pub mod nowhere {
             bail!("nothing to start")
         }
         fn judge(&mut self, _: Judge) -> Result<Command> {
+            bail!("nothing to start")
+        }
+        fn tool(&mut self, _: &'static str) -> Result<Command> {
             bail!("nothing to start")
         }
         fn guest_kernel(&mut self) -> Result<PathBuf> {

@@ -21,6 +21,7 @@ pub mod modes;
 pub mod nic;
 pub mod platform;
 pub mod probes;
+pub mod programs;
 pub mod scenario;
 pub mod session;
 pub mod setup;

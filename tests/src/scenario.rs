@@ -183,6 +183,11 @@ impl<'a> Context<'a> {
         self.launch.judge(program)
     }
 
+    /// See [`Launch::tool`].
+    pub fn tool(&mut self, package: &'static str) -> Result<Command> {
+        self.launch.tool(package)
+    }
+
     /// tshark that reads pcap-ng from its input, and prints these fields of each frame at once, with tabs between them.
     pub fn tshark(&mut self, fields: &[&str]) -> Result<Command> {
         let mut tshark = self.judge(Judge::Tshark)?;

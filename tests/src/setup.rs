@@ -361,6 +361,8 @@ pub struct Setup {
     pub reboots: bool,
     /// The scenario types on COM1.
     pub typed: bool,
+    /// A UNIX socket at which programs of the operator share COM2 with the scenario.
+    pub shared_com2: Option<PathBuf>,
     /// Whether the emulator records its guest exits.
     pub record_exits: bool,
     /// Whether the emulator can log each instruction of the hypervisor (`log exec,nochain` to its monitor), into the file
@@ -410,6 +412,7 @@ impl Setup {
             after_reset: None,
             reboots: false,
             typed: false,
+            shared_com2: None,
             record_exits: false,
             logs_instructions: false,
         }

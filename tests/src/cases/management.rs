@@ -18,12 +18,13 @@ use config::Completion;
 use control::{Command, Counters, Event, GuestState, Outcome, READ_BYTES, Record, SettingKey, TraceStep, Way};
 use serde_json::Value;
 
-use self::operator::{Folder, LOGIN, Operator, Running, begin_in_guest, ended_in_guest, free_port, in_guest, written};
+use self::operator::{LOGIN, Operator, begin_in_guest, ended_in_guest, free_port, in_guest, written};
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
 use crate::guests::{Guest, LEAST_MEMORY_MIB, address, module_name, server, with_entries, with_last_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
+use crate::programs::{Folder, Running};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
@@ -86,9 +87,8 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
 }
 
 fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let place = std::env::temp_dir().join(format!("sidecore-management-{}", std::process::id()));
-    fs::create_dir_all(&place)?;
-    let mut operator = Operator { context, folder: Folder(place), ssh: free_port()?, metrics: free_port()? };
+    let folder = Folder::new("management")?;
+    let mut operator = Operator { context, folder, ssh: free_port()?, metrics: free_port()? };
     let (alice, viewer, bound) = (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("bound")?);
     ensure!(operator.new_key("stranger")? != viewer);
     let host = operator.new_key("host")?;

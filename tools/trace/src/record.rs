@@ -163,7 +163,7 @@ pub fn record(
         last_trace: Instant::now(),
         over: false,
         answer: None,
-        next_id: 1,
+        next_id: com2::first_id(),
         captures: &options.captures,
     };
     let ended = session.run(options, stop);

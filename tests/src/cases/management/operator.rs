@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event};
 
 use crate::launch::Judge;
+use crate::programs::{Folder, Running};
 use crate::scenario::{Context, seconds};
 use crate::session::Session;
 use crate::setup::{Content, Setup};
@@ -20,25 +21,6 @@ use crate::setup::{Content, Setup};
 pub const LOGIN: Duration = Duration::from_secs(60);
 /// Time for one login whose command takes a file, or changes guests.
 pub const FILE: Duration = Duration::from_secs(180);
-
-/// A folder that is removed at the end.
-pub struct Folder(pub PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A process that is ended at the end.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// The operator's side: keys, and ports of this machine's loopback.
 pub struct Operator<'a, 'b> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use control::{Command, Request, TraceStep, View};
 use sidecore_trace::record::Capture as Wanted;
+use sidecore_trace::record::com2::first_id;
 
 use crate::capture::Capture;
 use crate::clean::{LINE, clean};
@@ -115,7 +116,7 @@ impl Feed {
             source: source(options),
             interval,
             asked: None,
-            next_id: 1,
+            next_id: first_id(),
             watched: false,
             traced: false,
             trace_from_start: options.trace,

@@ -51,6 +51,13 @@ struct Wire<'a> {
     id: u64,
 }
 
+/// The number of a program's first command. Several programs may share a COM2, and each sees all answers, so each numbers its commands
+/// from a place of its own.
+#[must_use]
+pub fn first_id() -> u64 {
+    (u64::from(std::process::id()) << 20) | 1
+}
+
 impl Ask<'_> {
     /// The command as a line of COM2, without its end. `id`: the answer will have it.
     #[must_use]
