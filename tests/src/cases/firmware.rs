@@ -5,7 +5,7 @@ use control::{Command, Event};
 
 use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::cases::smp;
-use crate::counts::{exits, notify_exits};
+use crate::counts::{exits, net, notify_exits};
 use crate::guests::{Guest, server, with_edk2};
 use crate::platform::{EVERYWHERE, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
@@ -63,7 +63,9 @@ fn notify_memory(context: &mut Context<'_>, session: &mut Session) -> Result<()>
         |counters| -> Result<u64> { Ok(exits(counters, "b")?.get("mmio-virtio-notify").copied().unwrap_or(0)) };
     let figures = &mut context.figures;
     figures.exactly("pings answered", number(&pinged, "received")?, PINGS)?;
-    figures.at_least("notifications by a store", stores(&after)? - stores(&before)?, PINGS)?;
+    // On a busy host the engine may not have armed the queue again when the next ping comes, which then needs none.
+    figures.at_least("notifications by a store", stores(&after)? - stores(&before)?, PINGS / 4)?;
+    figures.exactly("of all its notifications, by a store", stores(&after)?, net(&after, "b")?.kicks)?;
     figures.exactly("notifications by a port", notify_exits(&after, "b"), 0)
 }
 

