@@ -228,7 +228,7 @@ extern "C" fn on_own_stack() -> ! {
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     step::begin(Step::Running);
-    console::print(format_args!("\n"));
+    report::summarize(guests.starts());
     Operator::new(guests, config, trace).run(core)
 }
 

@@ -51,6 +51,7 @@ mod shared_line;
 mod shell;
 mod shown;
 mod store;
+mod summary;
 pub mod table;
 mod terminal;
 mod top;
@@ -98,6 +99,7 @@ pub use shared_line::{RECORD, Received, SharedInput, SharedOutput, Whose, record
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use store::{MAX_PUT_MODULES, Store};
+pub use summary::write_summary;
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};

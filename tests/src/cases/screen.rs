@@ -142,6 +142,8 @@ fn shows(
     )?;
     figures.exactly("rows that are as the terminal's", same, shown.rows.len() as f64)?;
     figures.exactly("rows that say that the guest runs", count(&shown, "guest a: running"), 1)?;
+    figures.exactly("rows with the first line of the report in short", count(&shown, "in short:"), 1)?;
+    figures.exactly("rows that say which guest starts", count(&shown, "guests that start: a"), 1)?;
     figures.exactly("rows with the prompt", count(&shown, "sidecore>"), 1)
 }
 
