@@ -5,6 +5,8 @@
 //!  json= on the command line    ──▶ else COM2, or COM1 if COM2 is people's
 //! ```
 //!
+//! If `json=` names the port that people have, both share it (`control::SharedOutput`).
+//!
 //! A word that makes no sense counts as not there. It allocates nothing, because it runs before there is memory.
 
 use crate::acpi::Spcr;
@@ -40,12 +42,24 @@ pub struct Consoles {
     pub source: Source,
     /// Programs'. `None`: there shall be none.
     pub programs: Option<Uart>,
+    /// Programs may share people's port, because the command line names this one for them. Its rate is people's then.
+    pub may_share: bool,
 }
 
 impl Consoles {
     /// Where nothing is known of the machine.
-    pub const USUAL: Self =
-        Self { people: Some(Uart::usual(COM1)), source: Source::Usual, programs: Some(Uart::usual(COM2)) };
+    pub const USUAL: Self = Self {
+        people: Some(Uart::usual(COM1)),
+        source: Source::Usual,
+        programs: Some(Uart::usual(COM2)),
+        may_share: false,
+    };
+
+    /// Whether programs share the port that people have got.
+    #[must_use]
+    pub fn share(&self, people: u16) -> bool {
+        self.may_share && self.programs.is_some_and(|uart| uart.port == people)
+    }
 }
 
 /// Reads the value of `console=` or `json=`: `com1` to `com4` or a port such as `0x3f8`, then perhaps `,RATE`; or `none`, which is
@@ -86,11 +100,11 @@ pub fn choose(command_line: &str, spcr: Option<Spcr>) -> Consoles {
         (None, Some(other)) => (usual, Source::Unusable(other)),
     };
     let taken = |port| people.is_some_and(|uart| uart.port == port);
-    let programs = match word(command_line, "json=") {
-        Some(programs) => programs.filter(|uart| !taken(uart.port)),
-        None => Some(Uart::usual(if taken(COM2) { COM1 } else { COM2 })),
+    let (programs, may_share) = match word(command_line, "json=") {
+        Some(programs) => (programs, true),
+        None => (Some(Uart::usual(if taken(COM2) { COM1 } else { COM2 })), false),
     };
-    Consoles { people, source, programs }
+    Consoles { people, source, programs, may_share }
 }
 
 #[cfg(test)]
@@ -159,8 +173,20 @@ mod tests {
         assert_eq!(programs("console=none"), Some(COM2));
         assert_eq!(programs("json=com3,9600"), Some(0x3e8));
         assert_eq!(programs("json=none"), None);
-        assert_eq!(programs("json=com1"), None, "people have it");
         assert_eq!(programs("json=com1 console=com2"), Some(COM1));
         assert_eq!(Consoles::USUAL, choose("", None));
+    }
+
+    #[test]
+    fn people_and_programs_share_a_port_only_if_the_command_line_names_it_for_programs() {
+        let share = |line, spcr, people| choose(line, spcr).share(people);
+        assert!(share("json=com1", None, COM1));
+        assert!(share("console=com2 json=com2,9600", None, COM2));
+        assert!(share("json=com2", Some(Spcr::Uart(Uart { port: COM2, rate: None })), COM2));
+        assert!(!share("json=com3", None, COM1));
+        assert!(!share("json=none", None, COM1));
+        // No UART answers at people's port, and they get COM1.
+        assert!(share("console=com3 json=com1", None, COM1));
+        assert!(!share("console=com2", None, COM1), "nobody has named COM1 for programs");
     }
 }

@@ -10,6 +10,9 @@
 //!
 //! The screen gets the bytes that COM1 has taken, so both show the same. Without COM1 it gets them at once.
 //!
+//! If `json=` names people's port, both are on that UART (`control::SharedOutput`). What is COM2's here then begins each line with RS,
+//! and the screen does not show it.
+//!
 //! Only the boot core touches the UARTs and the screen. Another core's log record waits in a queue, which the boot core empties on
 //! each tick. If the queue is full, the record is dropped and counted.
 
@@ -18,7 +21,10 @@
 use crate::{boots::kept, channel, cores, heap, screen};
 use alloc::vec::Vec;
 use boot::console::{Consoles, Uart};
-use control::{Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, TerminalFilter, Text};
+use control::{
+    Class, Event, LEAVE_TOP, Level as EventLevel, Loss, NoMemory, Output, Prompt, Received, SharedInput, SharedOutput,
+    TerminalFilter, Text, Whose, without_mark,
+};
 use core::{
     fmt::{self, Write},
     iter::once,
@@ -26,7 +32,7 @@ use core::{
 };
 use drivers::serial::Serial;
 use findings::consoles::Found;
-use heapless::{String, mpmc::Queue};
+use heapless::{Deque, String, mpmc::Queue};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use spin::Mutex;
 
@@ -39,15 +45,35 @@ const LAST_TRIES: u32 = 1_000_000;
 /// A UART with its output. COM1's text keeps its order, so nothing of it is in the queue for answers.
 struct Port<const ANSWERS: usize, const REST: usize> {
     uart: Option<Serial>,
-    /// The screen shows the same.
-    shown: bool,
     output: Output<ANSWERS, REST>,
 }
 
-/// Guests have the first KiB: as much as 115,200 baud send in 90 ms, so an answer to a person is late by no more.
-static COM1: Mutex<Port<1, { 64 << 10 }>> = Mutex::new(Port::new(1 << 10, true));
-/// The counters of 64 vCPUs are an answer of 130 KiB. Guests have 8 KiB: their longest line is 6 KiB when it is escaped.
-static COM2: Mutex<Port<{ 256 << 10 }, { 64 << 10 }>> = Mutex::new(Port::new(8 << 10, false));
+/// Both ports. Guests have the first KiB of COM1: as much as 115,200 baud send in 90 ms, so an answer to a person is late by no
+/// more. COM2: the counters of 64 vCPUs are an answer of 130 KiB. Guests have 8 KiB: their longest line is 6 KiB when it is
+/// escaped.
+struct Ports {
+    com1: Port<1, { 64 << 10 }>,
+    com2: Port<{ 256 << 10 }, { 64 << 10 }>,
+    /// COM2 has no UART, and its lines are on COM1's.
+    shared: Option<Shared>,
+}
+
+/// Which of both ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Com1,
+    Com2,
+}
+
+/// How both ports are on one UART.
+struct Shared {
+    output: SharedOutput,
+    input: SharedInput,
+    /// Bytes of commands that have been received. When it is full, the rest waits in the UART.
+    received: Deque<u8, 256>,
+}
+
+static PORTS: Mutex<Ports> = Mutex::new(Ports { com1: Port::new(1 << 10), com2: Port::new(8 << 10), shared: None });
 
 /// Output may wait for a UART: there is no control loop yet, or it has ended.
 static WAITS: AtomicBool = AtomicBool::new(true);
@@ -81,40 +107,18 @@ struct Logger;
 static LOGGER: Logger = Logger;
 
 impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
-    const fn new(guests: usize, shown: bool) -> Self {
-        Self { uart: None, shown, output: Output::new(guests) }
+    const fn new(guests: usize) -> Self {
+        Self { uart: None, output: Output::new(guests) }
     }
 
-    /// Whether somebody takes output: a UART, or the screen.
-    fn is_open(&self) -> bool {
-        self.uart.is_some() || self.shown && screen::is_open()
-    }
-
-    /// Adds a message. Returns whether it fitted.
-    fn push<'a>(&mut self, class: Class, pieces: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
-        if !self.is_open() {
-            return true;
-        }
-        let bytes = pieces.clone().map(<[u8]>::len).sum();
-        if WAITS.load(Ordering::Relaxed) && self.output.room(class) < bytes {
-            self.finish();
-        }
-        let fits = self.output.push(class, pieces);
-        if WAITS.load(Ordering::Relaxed) {
-            self.output.begin_tick(usize::MAX);
-        }
-        self.pump();
-        fits
-    }
-
-    /// Gives the UART what it takes now, and the screen the same. Returns how many bytes they took.
-    fn pump(&mut self) -> usize {
-        let Self { uart, shown, output } = self;
+    /// Gives the UART what it takes now, and the screen the same if the port is `shown` there. Returns how many bytes they took.
+    fn pump(&mut self, shown: bool) -> usize {
+        let Self { uart, output } = self;
         let mut taken = 0;
-        if uart.is_some() || *shown && screen::is_open() {
+        if uart.is_some() || shown && screen::is_open() {
             output.pump(|bytes| {
                 let sent = uart.as_mut().map_or(bytes.len(), |uart| uart.send(bytes)).min(bytes.len());
-                if *shown {
+                if shown {
                     screen::feed(bytes.get(..sent).unwrap_or_default());
                 }
                 taken = sent.saturating_add(taken);
@@ -122,43 +126,6 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
             });
         }
         taken
-    }
-
-    /// Tells how much was dropped, if there is room for it. `line` makes the line that says it, if there is memory for it.
-    fn tell<L: AsRef<str>>(&mut self, line: impl FnOnce(Loss) -> Option<L>) {
-        let Some(line) = self.output.untold().and_then(line) else { return };
-        let line = line.as_ref().as_bytes();
-        if self.output.room(Class::Event) >= line.len() {
-            self.output.told();
-            self.push(Class::Event, once(line));
-        }
-    }
-
-    /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more, and what
-    /// is left is on the screen only. Draws at least the last rows of the screen.
-    fn finish(&mut self) {
-        let mut tries = LAST_TRIES;
-        while self.is_open() && !self.output.is_empty() {
-            self.output.begin_tick(usize::MAX);
-            tries = if self.pump() == 0 { tries.saturating_sub(1) } else { LAST_TRIES };
-            if tries == 0 {
-                self.uart = None;
-            }
-        }
-        if self.shown {
-            screen::draw_line();
-        }
-    }
-
-    /// Waits until all bytes have left the UART, and draws the whole screen.
-    fn flush(&mut self) {
-        self.finish();
-        if self.shown {
-            screen::draw_all();
-        }
-        if let Some(uart) = &mut self.uart {
-            let _ = (0..LAST_TRIES).any(|_| uart.is_idle());
-        }
     }
 
     fn counters(&self) -> control::SerialPort {
@@ -170,20 +137,162 @@ impl<const ANSWERS: usize, const REST: usize> Port<ANSWERS, REST> {
     }
 }
 
+impl Ports {
+    /// Whether somebody takes output: a UART, or the screen.
+    fn is_open(&self, side: Side) -> bool {
+        match side {
+            Side::Com1 => self.com1.uart.is_some() || screen::is_open(),
+            Side::Com2 if self.shared.is_some() => self.com1.uart.is_some(),
+            Side::Com2 => self.com2.uart.is_some(),
+        }
+    }
+
+    /// Whether all output has gone out. A shared UART has that of both.
+    fn is_empty(&self, side: Side) -> bool {
+        let [one, other] = [self.com1.output.is_empty(), self.com2.output.is_empty()];
+        match side {
+            _ if self.shared.is_some() => one && other,
+            Side::Com1 => one,
+            Side::Com2 => other,
+        }
+    }
+
+    fn begin_tick(&mut self, side: Side, budget: usize) {
+        let is_shared = self.shared.is_some();
+        if is_shared || side == Side::Com1 {
+            self.com1.output.begin_tick(budget);
+        }
+        if is_shared || side == Side::Com2 {
+            self.com2.output.begin_tick(budget);
+        }
+    }
+
+    fn room(&self, side: Side, class: Class) -> usize {
+        match side {
+            Side::Com1 => self.com1.output.room(class),
+            Side::Com2 => self.com2.output.room(class),
+        }
+    }
+
+    /// Adds a message. Returns whether it fitted.
+    fn push<'a>(&mut self, side: Side, class: Class, pieces: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+        if !self.is_open(side) {
+            return true;
+        }
+        let bytes = pieces.clone().map(<[u8]>::len).sum();
+        if WAITS.load(Ordering::Relaxed) && self.room(side, class) < bytes {
+            self.finish(side);
+        }
+        let fits = match side {
+            // Nobody but a program's line may begin with its mark.
+            Side::Com1 if self.shared.is_some() => self.com1.output.push(class, without_mark(pieces)),
+            Side::Com1 => self.com1.output.push(class, pieces),
+            Side::Com2 => self.com2.output.push(class, pieces),
+        };
+        if WAITS.load(Ordering::Relaxed) {
+            self.begin_tick(side, usize::MAX);
+        }
+        self.pump(side);
+        fits
+    }
+
+    /// Gives the UART what it takes now, and the screen the same if it is people's. Returns how many bytes they took.
+    fn pump(&mut self, side: Side) -> usize {
+        let Self { com1, com2, shared } = self;
+        let Some(shared) = shared else {
+            return match side {
+                Side::Com1 => com1.pump(true),
+                Side::Com2 => com2.pump(false),
+            };
+        };
+        let Port { uart, output } = com1;
+        let mut taken = 0;
+        shared.output.pump(output, &mut com2.output, &PROMPT, |whose, bytes| {
+            let sent = uart.as_mut().map_or(bytes.len(), |uart| uart.send(bytes)).min(bytes.len());
+            if whose == Whose::People {
+                screen::feed(bytes.get(..sent).unwrap_or_default());
+            }
+            taken = sent.saturating_add(taken);
+            sent
+        });
+        taken
+    }
+
+    /// Tells how much was dropped, if there is room for it. `line` makes the line that says it, if there is memory for it.
+    fn tell<L: AsRef<str>>(&mut self, side: Side, line: impl FnOnce(Loss) -> Option<L>) {
+        let untold = match side {
+            Side::Com1 => self.com1.output.untold(),
+            Side::Com2 => self.com2.output.untold(),
+        };
+        let Some(line) = untold.and_then(line) else { return };
+        let line = line.as_ref().as_bytes();
+        if self.room(side, Class::Event) >= line.len() {
+            match side {
+                Side::Com1 => self.com1.output.told(),
+                Side::Com2 => self.com2.output.told(),
+            }
+            self.push(side, Class::Event, once(line));
+        }
+    }
+
+    /// Waits until the UART has taken everything, or takes nothing for too long. Then nothing is sent by it any more, and what
+    /// is left is on the screen only. Draws at least the last rows of the screen.
+    fn finish(&mut self, side: Side) {
+        let mut tries = LAST_TRIES;
+        while self.is_open(side) && !self.is_empty(side) {
+            self.begin_tick(side, usize::MAX);
+            tries = if self.pump(side) == 0 { tries.saturating_sub(1) } else { LAST_TRIES };
+            if tries == 0 {
+                match side {
+                    Side::Com2 if self.shared.is_none() => self.com2.uart = None,
+                    Side::Com1 | Side::Com2 => self.com1.uart = None,
+                }
+            }
+        }
+        if side == Side::Com1 {
+            screen::draw_line();
+        }
+    }
+
+    /// Waits until all bytes have left the UART, and draws the whole screen.
+    fn flush(&mut self, side: Side) {
+        self.finish(side);
+        if side == Side::Com1 {
+            screen::draw_all();
+        }
+        let uart = match side {
+            Side::Com1 => &mut self.com1.uart,
+            Side::Com2 => &mut self.com2.uart,
+        };
+        if let Some(uart) = uart {
+            let _ = (0..LAST_TRIES).any(|_| uart.is_idle());
+        }
+    }
+}
+
 /// What [`open`] was asked for. `None`: it was not called yet.
 static WANTED: Mutex<Option<Consoles>> = Mutex::new(None);
 
-/// Opens both ports and starts the log. Without a UART where people's is wanted, COM1 is taken.
+/// Opens both ports and starts the log. Without a UART where people's is wanted, COM1 is taken. Programs share people's UART if the
+/// command line names it for them.
 pub fn open(wanted: Consoles) {
     let usual = Consoles::USUAL.people;
     let people = wanted.people.and_then(|uart| uart_at(uart).or_else(|| usual.and_then(uart_at)));
     let free = |uart: &Uart| people.as_ref().is_none_or(|people| people.port() != uart.port);
     let programs = wanted.programs.filter(free).and_then(uart_at);
-    COM1.lock().uart = people;
-    COM2.lock().uart = programs;
-    *WANTED.lock() = Some(wanted);
+    let is_shared = people.as_ref().is_some_and(|people| wanted.share(people.port()));
     // GRUB's menu is on COM1, and its last line may have no end.
-    if COM2.lock().uart.as_ref().is_some_and(|uart| uart.port() == boot::console::COM1) {
+    let is_menus = programs.as_ref().is_some_and(|uart| uart.port() == boot::console::COM1);
+    {
+        let mut ports = PORTS.lock();
+        (ports.com1.uart, ports.com2.uart) = (people, programs);
+        if is_shared {
+            ports.shared =
+                Some(Shared { output: SharedOutput::new(), input: SharedInput::new(), received: Deque::new() });
+        }
+    }
+    *WANTED.lock() = Some(wanted);
+    if is_menus {
         send(b"\n");
     }
     // This fails only on a second call.
@@ -197,16 +306,18 @@ fn uart_at(uart: Uart) -> Option<Serial> {
     unsafe { Serial::open(uart.port, uart.rate) }
 }
 
-/// What was asked of [`open`], and the UARTs of people and of programs. `None`: the ports are not opened yet.
+/// What was asked of [`open`], and the UARTs of people and of programs, which may be the same. `None`: the ports are not opened yet.
 pub fn opened() -> Option<(Consoles, [Option<Found>; 2])> {
     let place = |serial: &Serial| (serial.port(), serial.rate());
-    let found = [COM1.lock().uart.as_ref().map(place), COM2.lock().uart.as_ref().map(place)];
-    WANTED.lock().map(|wanted| (wanted, found))
+    let ports = PORTS.lock();
+    let people = ports.com1.uart.as_ref().map(place);
+    let programs = if ports.shared.is_some() { people } else { ports.com2.uart.as_ref().map(place) };
+    WANTED.lock().map(|wanted| (wanted, [people, programs]))
 }
 
-/// Whether the machine has COM2.
+/// Whether programs have a serial port.
 pub fn has_com2() -> bool {
-    COM2.lock().uart.is_some()
+    PORTS.lock().is_open(Side::Com2)
 }
 
 /// Notes that the control loop begins. From now on nothing waits for a UART.
@@ -303,15 +414,16 @@ fn log_event(level: Level, args: fmt::Arguments<'_>) {
 /// core calls it.
 pub fn tick() {
     {
-        let mut port = COM1.lock();
-        port.output.begin_tick(TICK_BYTES);
-        port.pump();
-        port.tell(loss_on_com1);
+        let mut ports = PORTS.lock();
+        ports.begin_tick(Side::Com1, TICK_BYTES);
+        ports.pump(Side::Com1);
+        ports.tell(Side::Com1, loss_on_com1);
         screen::draw();
-        let mut port = COM2.lock();
-        port.output.begin_tick(TICK_BYTES);
-        port.pump();
-        port.tell(loss_on_com2);
+        if ports.shared.is_none() {
+            ports.begin_tick(Side::Com2, TICK_BYTES);
+        }
+        ports.pump(Side::Com2);
+        ports.tell(Side::Com2, loss_on_com2);
     }
     drain();
 }
@@ -325,8 +437,9 @@ pub fn drain() {
 
 /// Gives both UARTs what they take now, within the tick's budget.
 pub fn pump() {
-    COM1.lock().pump();
-    COM2.lock().pump();
+    let mut ports = PORTS.lock();
+    ports.pump(Side::Com1);
+    ports.pump(Side::Com2);
 }
 
 /// The line for a person that tells what was dropped.
@@ -345,16 +458,16 @@ fn loss_on_com2(Loss { messages, bytes }: Loss) -> Option<alloc::string::String>
 /// Writes to COM1. Each LF becomes CR LF. It needs no heap. If the prompt is on the screen, the message takes its place.
 pub fn print(args: fmt::Arguments<'_>) {
     kept::log(args);
-    let mut port = COM1.lock();
+    let mut ports = PORTS.lock();
     let erase = PROMPT.before_message();
     if WAITS.load(Ordering::Relaxed) {
-        let _ = Lines(&mut port).write_fmt(format_args!("{erase}{args}"));
+        let _ = Lines(&mut ports).write_fmt(format_args!("{erase}{args}"));
         // So that both tell how far the boot has come if it goes no further.
-        port.finish();
-    } else if port.is_open() {
-        port.tell(loss_on_com1);
-        port.output.print(format_args!("{erase}{args}"));
-        port.pump();
+        ports.finish(Side::Com1);
+    } else if ports.is_open(Side::Com1) {
+        ports.tell(Side::Com1, loss_on_com1);
+        ports.com1.output.print(format_args!("{erase}{args}"));
+        ports.pump(Side::Com1);
     }
 }
 
@@ -367,22 +480,22 @@ fn with_returns(line: &str) -> impl Iterator<Item = &[u8]> + Clone {
     [text.as_bytes(), end.as_bytes()].into_iter()
 }
 
-/// Writes each piece, and waits for room.
-struct Lines<'a, const A: usize, const R: usize>(&'a mut Port<A, R>);
+/// Writes each piece to COM1, and waits for room.
+struct Lines<'a>(&'a mut Ports);
 
-impl<const A: usize, const R: usize> Write for Lines<'_, A, R> {
+impl Write for Lines<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         for line in s.split_inclusive('\n') {
-            self.0.push(Class::Event, with_returns(line));
+            self.0.push(Side::Com1, Class::Event, with_returns(line));
         }
         Ok(())
     }
 }
 
-/// Whether COM1 has sent all that it got.
+/// Whether COM1 has sent all that it got, and what of COM2 is on the same UART.
 pub fn com1_is_idle() -> bool {
-    let port = COM1.lock();
-    !port.is_open() || port.output.is_empty()
+    let ports = PORTS.lock();
+    !ports.is_open(Side::Com1) || ports.is_empty(Side::Com1)
 }
 
 /// The terminal on COM1: text is written to it as it is.
@@ -390,7 +503,7 @@ pub struct Com1;
 
 impl Write for Com1 {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        COM1.lock().push(Class::Event, once(text.as_bytes()));
+        PORTS.lock().push(Side::Com1, Class::Event, once(text.as_bytes()));
         Ok(())
     }
 }
@@ -417,59 +530,68 @@ fn print_filtered(class: Class, bytes: &[u8]) {
         if terminal.raw { Ok(bytes) } else { terminal.filter.feed(bytes, &mut out).map(|()| out.as_slice()) };
     match filtered {
         Ok([]) => {}
-        Ok(bytes) => _ = COM1.lock().push(class, once(bytes)),
-        Err(NoMemory) => COM1.lock().output.lost(),
+        Ok(bytes) => _ = PORTS.lock().push(Side::Com1, class, once(bytes)),
+        Err(NoMemory) => PORTS.lock().com1.output.lost(),
     }
 }
 
 /// Bytes of output of the attached guest that COM1 takes now, filtered or not.
 pub fn room_com1() -> usize {
-    let port = COM1.lock();
-    if !port.is_open() { usize::MAX } else { port.output.room(Class::Guest).saturating_sub(40) / 4 }
+    let ports = PORTS.lock();
+    if !ports.is_open(Side::Com1) { usize::MAX } else { ports.room(Side::Com1, Class::Guest).saturating_sub(40) / 4 }
 }
 
 /// Bytes of guests' events that COM2 takes now. `None`: its reader takes nothing, so it is not worth to wait for it.
 pub fn room_com2() -> Option<usize> {
-    let port = COM2.lock();
-    match port.uart {
-        None => None,
-        Some(_) if port.output.is_stalled() => None,
-        Some(_) => Some(port.output.room(Class::Guest)),
-    }
+    let ports = PORTS.lock();
+    let takes = ports.is_open(Side::Com2) && !ports.com2.output.is_stalled();
+    takes.then(|| ports.room(Side::Com2, Class::Guest))
 }
 
 /// Sends an event of a guest to COM2. Returns false if it does not fit; then the caller counts it.
 pub fn send_guest(line: &str) -> bool {
-    let mut port = COM2.lock();
-    let fits = port.output.room(Class::Guest) >= line.len();
-    if port.uart.is_some() && !fits && !WAITS.load(Ordering::Relaxed) {
+    let mut ports = PORTS.lock();
+    let fits = ports.room(Side::Com2, Class::Guest) >= line.len();
+    if ports.is_open(Side::Com2) && !fits && !WAITS.load(Ordering::Relaxed) {
         return false;
     }
-    port.push(Class::Guest, once(line.as_bytes()))
+    ports.push(Side::Com2, Class::Guest, once(line.as_bytes()))
 }
 
 /// Sends a line of its pieces to COM2, in the guests' share of it. Ask [`room_com2`] before.
 pub fn send_pieces<const PIECES: usize>(pieces: [&str; PIECES]) {
-    COM2.lock().push(Class::Guest, pieces.iter().map(|piece| piece.as_bytes()));
+    PORTS.lock().push(Side::Com2, Class::Guest, pieces.iter().map(|piece| piece.as_bytes()));
 }
 
 /// Returns a byte typed on COM1, if there is one.
 pub fn read() -> Option<u8> {
-    COM1.lock().uart.as_mut()?.receive()
+    let Ports { com1, shared, .. } = &mut *PORTS.lock();
+    let uart = com1.uart.as_mut()?;
+    let Some(Shared { input, received, .. }) = shared else { return uart.receive() };
+    while !received.is_full() {
+        match input.take(uart.receive()?) {
+            Received::People(byte) => return Some(byte),
+            Received::Programs(byte) => received.push_back(byte).ok()?,
+            Received::Nothing => {}
+        }
+    }
+    None
 }
 
 /// Sends an event of sidecore's own to COM2 and to the management guest. If there was no memory to make it, or there is none
 /// for its line, it is counted as dropped.
 pub fn send_event(event: Result<Event, NoMemory>) {
-    let mut port = COM2.lock();
-    port.tell(loss_on_com2);
+    let mut ports = PORTS.lock();
+    ports.tell(Side::Com2, loss_on_com2);
     match event.and_then(|event| event.to_line()) {
         Ok(line) => {
-            port.push(Class::Event, once(line.as_bytes()));
+            ports.push(Side::Com2, Class::Event, once(line.as_bytes()));
+            drop(ports);
             channel::event(&line, None);
         }
         Err(NoMemory) => {
-            port.output.lost();
+            ports.com2.output.lost();
+            drop(ports);
             channel::event_lost();
         }
     }
@@ -478,10 +600,10 @@ pub fn send_event(event: Result<Event, NoMemory>) {
 /// Sends the answer to a command to COM2. If it is longer than what there is room for, or there is no memory for it, its asker
 /// gets a short answer that says so.
 pub fn answer(event: Result<Event, NoMemory>, id: Option<u64>) {
-    let mut port = COM2.lock();
-    let room = port.output.room(Class::Answer);
+    let mut ports = PORTS.lock();
+    let room = ports.room(Side::Com2, Class::Answer);
     let refused: Text = match event.and_then(|event| event.to_line()) {
-        Ok(line) if port.push(Class::Answer, once(line.as_bytes())) => return,
+        Ok(line) if ports.push(Side::Com2, Class::Answer, once(line.as_bytes())) => return,
         Ok(line) => {
             let len = line.len();
             control::sentence(format_args!("the answer has {len} bytes, and COM2 has room for {room} now"))
@@ -489,38 +611,43 @@ pub fn answer(event: Result<Event, NoMemory>, id: Option<u64>) {
         Err(no_memory) => no_memory.into(),
     };
     match Event::refused(id, refused).to_line() {
-        Ok(line) => _ = port.push(Class::Answer, once(line.as_bytes())),
-        Err(NoMemory) => port.output.lost(),
+        Ok(line) => _ = ports.push(Side::Com2, Class::Answer, once(line.as_bytes())),
+        Err(NoMemory) => ports.com2.output.lost(),
     }
 }
 
 /// Writes to COM2 as it is.
 pub fn send(bytes: &[u8]) {
-    COM2.lock().push(Class::Event, once(bytes));
+    PORTS.lock().push(Side::Com2, Class::Event, once(bytes));
 }
 
 /// Waits until both ports have sent everything. Gives a port up that takes nothing.
 pub fn flush() {
-    COM1.lock().flush();
-    COM2.lock().flush();
+    let mut ports = PORTS.lock();
+    ports.flush(Side::Com1);
+    ports.flush(Side::Com2);
 }
 
 /// Returns a byte received on COM2, if there is one.
 pub fn receive() -> Option<u8> {
-    COM2.lock().uart.as_mut()?.receive()
+    let mut ports = PORTS.lock();
+    match &mut ports.shared {
+        Some(shared) => shared.received.pop_front(),
+        None => ports.com2.uart.as_mut()?.receive(),
+    }
 }
 
 /// Counters of both ports.
 pub fn counters() -> [control::SerialPort; 2] {
-    [COM1.lock().counters(), COM2.lock().counters()]
+    let ports = PORTS.lock();
+    [ports.com1.counters(), ports.com2.counters()]
 }
 
 /// Unlocks both ports and the screen for a panic, even if this core holds them. From now on output waits for them.
 pub fn break_locks() {
     // SAFETY: all other cores have been told to park, and the panicking core never returns. So no guard is used again.
     unsafe {
-        COM1.force_unlock();
-        COM2.force_unlock();
+        PORTS.force_unlock();
         WANTED.force_unlock();
         screen::break_lock();
         kept::break_locks();
@@ -532,6 +659,7 @@ pub fn break_locks() {
     }
     wait_again();
     // What is written now goes behind what waits, and in no line of it.
-    COM1.lock().finish();
-    COM2.lock().finish();
+    let mut ports = PORTS.lock();
+    ports.finish(Side::Com1);
+    ports.finish(Side::Com2);
 }

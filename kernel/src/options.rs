@@ -3,7 +3,8 @@
 //!
 //! - `console=com1|com2|com3|com4|0xPORT|none`, perhaps with `,RATE` behind: people's serial port. Without it: that of ACPI's SPCR, or
 //!   COM1. `boot::console` reads it.
-//! - `json=`, with the same values: the serial port of programs. Without it: COM2, or COM1 if COM2 is people's.
+//! - `json=`, with the same values: the serial port of programs. Without it: COM2, or COM1 if COM2 is people's. The port
+//!   that people have: both share it.
 //! - `emulator`: the machine is Bochs, or QEMU with `isa-debug-exit` at 0xF4. sidecore ends the emulator at its own
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.

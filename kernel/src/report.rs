@@ -3,13 +3,18 @@
 
 use crate::{console, heap::For};
 use alloc::{string::String, vec::Vec};
-use control::{Event, NoMemory, Platform, ReportEntry, ReportKind, Virtualization};
-use core::sync::atomic::{AtomicBool, Ordering};
+use control::{Event, NoMemory, Platform, ReportEntry, ReportKind, Virtualization, write_summary};
+use core::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use spin::Mutex;
 
 /// Whether the first line has gone out on COM2.
 static STARTED: AtomicBool = AtomicBool::new(false);
 static REPORT: Mutex<Vec<ReportEntry>> = Mutex::new(Vec::new());
+/// The mistakes in the configuration.
+static REFUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Adds a sentence, and writes it to both consoles.
 fn say(kind: ReportKind, text: impl Into<String>) {
@@ -56,14 +61,27 @@ pub fn missing(text: impl Into<String>) {
     say(ReportKind::RequiredMissing, text);
 }
 
+/// Reports a mistake in the configuration to people. Programs get an event of their own.
+pub fn refused(text: String) {
+    console::print(format_args!("{text}\n"));
+    REFUSED.lock().push(text);
+}
+
+/// Writes the report in short to COM1. `guests`: their names, and whether they start now.
+pub fn summarize<'a>(guests: impl Iterator<Item = (&'a str, bool)> + Clone) {
+    let (report, refused) = (REPORT.lock(), REFUSED.lock());
+    console::print(format_args!("\n{}", fmt::from_fn(|f| write_summary(&report, &refused, guests.clone(), f))));
+}
+
 /// Whether something required is missing.
 pub fn is_fatal() -> bool {
     REPORT.lock().iter().any(|e| e.kind == ReportKind::RequiredMissing)
 }
 
-/// Writes the whole report to COM1 again, for people.
+/// Writes the whole report to COM1 again, for people, and behind it the mistakes in the configuration.
 pub fn show() {
     REPORT.lock().iter().for_each(print);
+    REFUSED.lock().iter().for_each(|text| console::print(format_args!("{text}\n")));
 }
 
 /// Sends the whole report again by `answer`, for a program that asked.

@@ -81,7 +81,7 @@ pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
 }
 
 fn tell(mistake: Mistake) {
-    console::print(format_args!("{mistake}\n"));
+    report::refused(format!("{mistake}"));
     console::send_event(Ok(Event::from(mistake)));
 }
 

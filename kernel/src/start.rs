@@ -169,7 +169,7 @@ extern "C" fn on_own_stack() -> ! {
     console::print(format_args!("\nwhat it is used for:\n"));
     if let Some((wanted, [people, programs])) = console::opened() {
         report::add_all(findings::consoles::people(&wanted, people));
-        report::add_all(findings::consoles::programs(programs));
+        report::add_all(findings::consoles::programs(people, programs));
     }
     report::add_all([screen::describe()]);
     step::begin(Step::Configuration);
@@ -228,7 +228,7 @@ extern "C" fn on_own_stack() -> ! {
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
     step::begin(Step::Running);
-    console::print(format_args!("\n"));
+    report::summarize(guests.starts());
     Operator::new(guests, config, trace).run(core)
 }
 

@@ -13,6 +13,7 @@ mod nvme;
 mod process;
 mod qemu;
 mod share;
+mod shared_line;
 pub mod vhost;
 mod virtio_disk;
 

@@ -259,8 +259,8 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
     };
     let by_network = setup.medium.is_network();
     let load_config = if by_network { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
-    let content =
-        media::Content::new(&kernel, &modules, load_config, |lines| menu_after(&setup.grub, &options, lines), folder)?;
+    let menu = |lines: &str| in_graphics(setup.graphics, menu_after(&setup.grub, &options, lines)?);
+    let content = media::Content::new(&kernel, &modules, load_config, menu, folder)?;
     let place = folder.join("medium");
     match setup.medium {
         Medium::Disc => return disc_of(&content, folder),
@@ -428,6 +428,14 @@ fn menu_after(commands: &[String], options: &str, lines: &str) -> Result<String>
     ensure!(commands.is_empty() || menu.matches(LOAD).count() == 1, "GRUB's menu does not load sidecore once");
     let commands: String = commands.iter().map(|command| format!("    {command}\n")).collect();
     Ok(menu.replace(LOAD, &format!("{commands}{LOAD}")))
+}
+
+/// A menu with which GRUB sets this graphics mode for sidecore, not VGA's text.
+fn in_graphics(mode: Option<&str>, menu: String) -> Result<String> {
+    const TEXT: &str = "set gfxpayload=text;";
+    let Some(mode) = mode else { return Ok(menu) };
+    ensure!(menu.matches(TEXT).count() == 1, "GRUB's menu does not choose VGA's text once");
+    Ok(menu.replace(TEXT, &format!("set gfxpayload={mode};")))
 }
 
 /// GRUB's menu with these words on the kernel's command line, and these lines for its modules.

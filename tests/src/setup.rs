@@ -346,6 +346,11 @@ pub struct Setup {
     pub acpi_table: Option<Vec<u8>>,
     /// The UART of COM1's port has what is COM2 for the scenario, and the other way round: people's text comes by COM2's port.
     pub swapped_uarts: bool,
+    /// The machine has one UART, at COM1's port, for people and programs: sidecore's options need `json=com1`. The scenario can type
+    /// on it. On QEMU.
+    pub one_uart: bool,
+    /// GRUB sets this graphics mode for sidecore (`800x600x24`). By BIOS from the CD. `None`: VGA's text.
+    pub graphics: Option<&'static str>,
     /// The firmware has a store of error records (ACPI's ERST), in the file `store` in the folder of the logs. On QEMU.
     pub store: bool,
     /// What is written to port 0x80 is in the file `post`. On QEMU.
@@ -405,6 +410,8 @@ impl Setup {
             idle_usb: false,
             acpi_table: None,
             swapped_uarts: false,
+            one_uart: false,
+            graphics: None,
             store: false,
             post_codes: false,
             traces_admin: false,

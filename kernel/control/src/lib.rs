@@ -5,6 +5,8 @@
 //!  COM1 text  ◀── table::*     ◀── Counters ──▶ Event::to_line ──▶ COM2 lines
 //! ```
 //!
+//! On a machine where both share a port, [`SharedOutput`] and [`SharedInput`] keep them apart.
+//!
 //! Both sides use the same [`Command`]. The tables on COM1 and the lines on COM2 show the same [`Counters`]. Nothing
 //! here touches hardware: this crate takes bytes and returns bytes. The build tool and the scenarios use the same types
 //! to read COM2. JSON is as in RFC 8259. Every number is an exact unsigned 64-bit integer.
@@ -45,9 +47,11 @@ mod screen_of;
 mod sender;
 mod setting;
 mod sha256;
+mod shared_line;
 mod shell;
 mod shown;
 mod store;
+mod summary;
 pub mod table;
 mod terminal;
 mod top;
@@ -91,9 +95,11 @@ pub use request::{Refused, Request};
 pub use sender::{MAX_ADDRESS, MAX_WHO, Sender};
 pub use setting::SettingKey;
 pub use sha256::Sha256;
+pub use shared_line::{RECORD, Received, SharedInput, SharedOutput, Whose, record, without_mark};
 pub use shell::{Action, LEAVE_KEY, Shell};
 pub use shown::Joined;
 pub use store::{MAX_PUT_MODULES, Store};
+pub use summary::write_summary;
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};

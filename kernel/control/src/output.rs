@@ -17,6 +17,8 @@ use core::fmt::Write as _;
 
 use heapless::Deque;
 
+use crate::RECORD;
+
 /// Ticks without a byte taken, after which a UART counts as stalled. A UART of 9,600 baud takes a byte each millisecond.
 const STALL_TICKS: u32 = 250;
 
@@ -128,7 +130,8 @@ impl<const FIRST: usize, const REST: usize> Output<FIRST, REST> {
         true
     }
 
-    /// Adds text for a terminal, as it is made: each LF becomes CR LF. A line that does not fit is dropped whole and counted.
+    /// Adds text for a terminal, as it is made: each LF becomes CR LF, and RS is left out. A line that does not fit is dropped whole
+    /// and counted.
     pub fn print(&mut self, text: fmt::Arguments<'_>) {
         let mut lines = Lines { output: self, bytes: 0, fits: true };
         // Writing here does not fail.
@@ -217,7 +220,7 @@ impl<const FIRST: usize, const REST: usize> Lines<'_, FIRST, REST> {
 
 impl<const FIRST: usize, const REST: usize> fmt::Write for Lines<'_, FIRST, REST> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
+        for byte in text.bytes().filter(|&byte| byte != RECORD) {
             if byte == b'\n' {
                 self.add(b'\r');
             }

@@ -2,7 +2,7 @@
 
 use alloc::{format, vec, vec::Vec};
 use boot::console::{Consoles, Source};
-use control::{ReportEntry, ReportKind};
+use control::{RECORD, ReportEntry, ReportKind};
 
 use crate::{entry, fallback, warning};
 
@@ -39,11 +39,16 @@ pub fn people(wanted: &Consoles, found: Option<Found>) -> Vec<ReportEntry> {
     said
 }
 
-/// Programs' serial port. Nothing is said if none is wanted, or none is there ([`no_com2`](crate::machine::no_com2) is said then).
+/// Programs' serial port. `people`: people's. If both are the same, they share it. Nothing is said if none is wanted, or none is
+/// there ([`no_com2`](crate::machine::no_com2) is said then).
 #[must_use]
-pub fn programs(found: Option<Found>) -> Vec<ReportEntry> {
+pub fn programs(people: Option<Found>, found: Option<Found>) -> Vec<ReportEntry> {
     found.map_or_else(Vec::new, |(port, rate)| {
-        vec![decision(format!("programs' console is the UART at port {port:#x} with {rate} baud"))]
+        vec![decision(if found == people {
+            format!("programs share people's console: each line of JSON there begins with the byte {RECORD:#x}")
+        } else {
+            format!("programs' console is the UART at port {port:#x} with {rate} baud")
+        })]
     })
 }
 
@@ -87,7 +92,12 @@ mod tests {
         assert_eq!(said.len(), 2);
         assert_eq!(said[0].0, ReportKind::Fallback);
         assert!(said[0].1.contains("in memory at 0xfe000000, which is not supported: people's console is COM1"));
-        assert_eq!(programs(None), []);
-        assert!(programs(Some((0x2f8, 115_200)))[0].text.contains("port 0x2f8"));
+        assert_eq!(programs(com1, None), []);
+        assert!(programs(com1, Some((0x2f8, 115_200)))[0].text.contains("port 0x2f8"));
+        assert!(
+            programs(com1, com1)[0]
+                .text
+                .contains("share people's console: each line of JSON there begins with the byte 0x1e")
+        );
     }
 }

@@ -87,6 +87,11 @@ impl Guests {
         self.guests.iter().map(Guest::layout).collect()
     }
 
+    /// Each guest's name, and whether [`start_all`](Self::start_all) starts it.
+    pub fn starts(&self) -> impl Iterator<Item = (&str, bool)> + Clone {
+        self.guests.iter().map(|guest| (guest.name(), virt::available() && guest.autostart()))
+    }
+
     /// Starts every guest with `autostart`.
     pub fn start_all(&mut self) {
         if virt::available() {

@@ -67,13 +67,14 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
     let disks =
         !setup.nvme.is_empty() || !setup.virtio_disks.is_empty() || setup.image.is_some() || setup.in_slot.is_some();
     let reports = setup.record_exits || setup.logs_instructions || setup.traces_admin || setup.post_codes;
-    let ports = setup.acpi_table.is_some() || setup.swapped_uarts;
+    let ports = setup.acpi_table.is_some() || setup.swapped_uarts || setup.one_uart;
     [
         (setup.medium != Medium::Disc, "medium but a CD"),
         (setup.uplink != Uplink::None, "uplink"),
         (setup.iommu.is_some(), "IOMMU"),
         (disks, "disk"),
         (setup.idle_usb, "USB"),
+        (setup.graphics.is_some(), "graphics mode"),
         (setup.after_reset.is_some() || setup.reboots, "second start"),
         (setup.store, "firmware's store"),
         (reports, "records by the emulator"),

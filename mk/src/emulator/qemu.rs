@@ -14,6 +14,7 @@ use scenarios::setup::{Feature, HOST_ADDRESS, Iommu, Medium, SECOND_HOST_ADDRESS
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
+use super::shared_line::{Commands, Records};
 use super::{boot_network, nic, nvme, virtio_disk};
 use crate::{paths, tools};
 
@@ -40,7 +41,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let listen =
         |at: &SocketPath| UnixListener::bind(&at.0).with_context(|| format!("cannot listen on {}", at.0.display()));
     let (listener, monitor_listener) = (listen(&socket)?, listen(&monitor)?);
-    let typed = setup.typed.then(|| SocketPath::new("com1"));
+    let typed = (setup.typed || setup.one_uart).then(|| SocketPath::new("com1"));
     let typed_listener = typed.as_ref().map(listen).transpose()?;
     let console = console.or(typed.as_ref().map(|path| path.0.as_path()));
     let com1 = run.folder.join("com1").display().to_string();
@@ -71,9 +72,18 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         Some(path) => format!("socket,id=com1,path={},logfile={com1}", path.display()),
         None => format!("file,id=com1,path={com1}"),
     };
-    command.args(["-chardev", &first, "-chardev", &format!("socket,id=com2,path={}", socket.0.display())]);
-    let (first, second) = if setup.swapped_uarts { ("com2", "com1") } else { ("com1", "com2") };
-    command.args(["-serial", &format!("chardev:{first}"), "-serial", &format!("chardev:{second}")]);
+    command.args(["-chardev", &first]);
+    let uarts: &[&str] = match (setup.one_uart, setup.swapped_uarts) {
+        (true, _) => &["com1"],
+        (false, false) => &["com1", "com2"],
+        (false, true) => &["com2", "com1"],
+    };
+    if !setup.one_uart {
+        command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display())]);
+    }
+    for uart in uarts {
+        command.args(["-serial", &format!("chardev:{uart}")]);
+    }
     if let Some(table) = &setup.acpi_table {
         let file = run.folder.join("acpi-table");
         fs::write(&file, table).with_context(|| format!("cannot write {}", file.display()))?;
@@ -135,13 +145,23 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
 
     let words = run.folder.join("emulator");
-    let stream = accept(&listener, &mut process, &words)?;
+    let com2 = if setup.one_uart { None } else { Some(accept(&listener, &mut process, &words)?) };
     process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
-    if let Some(listener) = typed_listener {
-        let stream = accept(&listener, &mut process, &words)?;
-        process.connect_com1(stream.try_clone()?, stream)?;
+    let com1 = typed_listener.map(|listener| accept(&listener, &mut process, &words)).transpose()?;
+    match (com2, com1) {
+        (Some(com2), com1) => {
+            if let Some(com1) = com1 {
+                process.connect_com1(com1.try_clone()?, com1)?;
+            }
+            Ok((process, Box::new(com2.try_clone()?), Box::new(com2)))
+        }
+        (None, Some(com1)) => {
+            let file = fs::File::create(&process.com1)?;
+            process.typed = Some(Box::new(com1.try_clone()?));
+            Ok((process, Box::new(Records::new(com1.try_clone()?, file)), Box::new(Commands(com1))))
+        }
+        (None, None) => bail!("a machine without any UART"),
     }
-    Ok((process, Box::new(stream.try_clone()?), Box::new(stream)))
 }
 
 /// Gives QEMU the processors and the memory of a setup, and the devices that every setup has.

@@ -29,7 +29,7 @@ pub struct Cd {
 pub fn cd(content: &Content, cd: Cd, work: &Path, place: &Path) -> Result<()> {
     let mut files = content.files.clone();
     let bios = work.join("bios.img");
-    grub::image(Format::BiosCd, PREFIX, &modules(&["biosdisk", "iorw", "iso9660", "memrw"]), None, &bios)?;
+    grub::image(Format::BiosCd, PREFIX, &modules(&["biosdisk", "iorw", "iso9660", "memrw", "vbe"]), None, &bios)?;
     files.push(Entry { path: BIOS.to_owned(), source: bios });
     let seed = if cd.uefi { Some(content.seed()?) } else { None };
     if let Some(seed) = &seed {

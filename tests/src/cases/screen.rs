@@ -64,6 +64,19 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             by_uefi,
         ),
         alone(
+            scenario("screen-24-bits", "by BIOS in a mode of 24 bits a pixel, read by its glyphs as `screen-pixels`")
+                .taking_turns(),
+            in_24_bits,
+        ),
+        alone(
+            scenario(
+                "console-shared",
+                "one UART and `json=com1`: commands in JSON beside a typed line, which stays whole; no guest fakes a line of JSON",
+            )
+            .taking_turns(),
+            shared,
+        ),
+        alone(
             scenario(
                 "console-spcr",
                 "an SPCR names COM2 with 57,600 baud: people's console is there, programs' is COM1",
@@ -129,6 +142,8 @@ fn shows(
     )?;
     figures.exactly("rows that are as the terminal's", same, shown.rows.len() as f64)?;
     figures.exactly("rows that say that the guest runs", count(&shown, "guest a: running"), 1)?;
+    figures.exactly("rows with the first line of the report in short", count(&shown, "in short:"), 1)?;
+    figures.exactly("rows that say which guest starts", count(&shown, "guests that start: a"), 1)?;
     figures.exactly("rows with the prompt", count(&shown, "sidecore>"), 1)
 }
 
@@ -145,6 +160,89 @@ fn by_uefi(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.result("a", "up", seconds(240))?;
     shows(context, &mut session, pixels, (80, 30))?;
     session.shut_down().map(drop)
+}
+
+fn in_24_bits(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("screen-24-bits", &[Guest::new(1).then("wait")]);
+    setup.graphics = Some("800x600x24");
+    let mut session = context.boot(&setup)?;
+    session.result("a", "up", seconds(240))?;
+    shows(context, &mut session, pixels, (100, 37))?;
+    session.forget();
+    let said = sentences(&mut session, "in 100 by 37 characters (800 by 600 pixels of 24 bits at")?;
+    context.figures.exactly("sentences about 24 bits", said, 1)?;
+    session.shut_down().map(drop)
+}
+
+/// Waits until the last row with text of COM1's terminal is `row`, for half a minute at most. Returns whether it is.
+fn last_row_is(session: &Session, row: &str) -> Result<bool> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let rows = terminal(session, 80, 25)?;
+        if rows.iter().rfind(|row| !row.is_empty()).is_some_and(|last| last == row) {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn shared(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    const FAKED: &[u8] = b"{\"event\":\"guest\",\"guest\":\"b\",\"state\":\"stopped\"}";
+    let mut setup = server("console-shared", &[Guest::new(1).then("obey")]);
+    (setup.one_uart, setup.options) = (true, "emulator json=com1");
+    let mut session = context.boot(&setup)?;
+    session.all_obey(["a"])?;
+    session.forget();
+    let said =
+        sentences(&mut session, "programs share people's console: each line of JSON there begins with the byte 0x1e")?;
+    context.figures.exactly("sentences about the shared port", said, 1)?;
+
+    // A command in the middle of a typed line. Each of its bytes would be part of the line otherwise.
+    session.type_in("vers")?;
+    let before = last_row_is(&session, "sidecore> vers")?;
+    session.ask(Command::Version, seconds(20))?;
+    let after = last_row_is(&session, "sidecore> vers")?;
+    let screen = screen_with(&mut session, "sidecore> vers")?;
+    let figures = &mut context.figures;
+    figures.exactly("typed line at the prompt, before a command in JSON", usize::from(before), 1)?;
+    figures.exactly("the same behind its answer", usize::from(after), 1)?;
+    figures.exactly("rows of the screen with the typed line", count(&screen, "sidecore> vers"), 1)?;
+    figures.exactly("rows of the screen with JSON", count(&screen, "{\"event\""), 0)?;
+    let begun = session.console()?.len();
+    session.type_in("ion\r")?;
+    session.shown("\nsidecore 0.", begun, seconds(20))?;
+
+    session.type_in("attach --raw a\r")?;
+    session.shown("attached to a", begun, seconds(20))?;
+    session.act("a", "escapes", seconds(60))?;
+    session.shown("escapes end", begun, seconds(60))?;
+    let bytes = session.file("com1")?;
+    let places: Vec<usize> =
+        bytes.windows(FAKED.len()).enumerate().filter(|(_, part)| *part == FAKED).map(|(at, _)| at).collect();
+    let marked = places.iter().filter(|&&at| at > 0 && bytes[at - 1] == control::RECORD).count();
+    let figures = &mut context.figures;
+    figures.at_least("times that COM1 has what the guest wrote as an event", places.len(), 1)?;
+    figures.exactly("times with the mark of a line of JSON", marked, 0)?;
+    let is_faked = |event: &&Event| matches!(event, Event::Guest { guest, .. } if guest == "b");
+    let faked = session.unread().iter().filter(is_faked).count();
+    context.figures.exactly("events of a guest that does not exist", faked, 0)?;
+    session.type_until("\x1d", "left a", seconds(20))?;
+    session.shut_down().map(drop)
+}
+
+/// Reads VGA's text until a row has `text`, for half a minute at most.
+fn screen_with(session: &mut Session, wanted: &str) -> Result<Shown> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let shown = text(session)?;
+        if count(&shown, wanted) > 0 || Instant::now() > deadline {
+            return Ok(shown);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -17,13 +17,21 @@ pub enum Line {
 pub struct Lines {
     held: Vec<u8>,
     too_long: bool,
+    /// The port is shared with people.
+    shared: bool,
 }
 
 impl Lines {
     /// Makes an empty one.
     #[must_use]
     pub const fn new() -> Self {
-        Self { held: Vec::new(), too_long: false }
+        Self { held: Vec::new(), too_long: false, shared: false }
+    }
+
+    /// Makes an empty one. `shared`: people's text is on the port too, and is skipped (`control::record`).
+    #[must_use]
+    pub const fn of_port(shared: bool) -> Self {
+        Self { held: Vec::new(), too_long: false, shared }
     }
 
     /// Takes bytes, and calls `found` with each line that they complete.
@@ -46,7 +54,8 @@ impl Lines {
         if core::mem::take(&mut self.too_long) {
             return Some(Line::TooLong);
         }
-        (!bytes.is_empty()).then(|| Line::Text(String::from_utf8_lossy(&bytes).into_owned()))
+        let text = if self.shared { control::record(&bytes)? } else { &bytes };
+        (!text.is_empty()).then(|| Line::Text(String::from_utf8_lossy(text).into_owned()))
     }
 
     fn hold(&mut self, part: &[u8]) {
@@ -78,6 +87,16 @@ mod tests {
         assert_eq!(all(&[&long, b"\n"]).len(), 1);
         assert!(matches!(all(&[&long, b"\n"])[..], [Line::Text(_)]));
         assert_eq!(all(&[&long, b"x", b"yyy\nok\n"]), [Line::TooLong, Line::Text("ok".into())]);
+    }
+
+    #[test]
+    fn on_a_shared_port_only_marked_lines_are_lines() {
+        let said = b"\r\x1b[7msidecore>\x1b[0m st\r\x1b[K\x1e{\"a\":1}\r\n{\"fake\":1}\r\nlogin: \r\n\x1e{cut\x1e{}\r\n\x1e\r\n";
+        for size in 1..said.len() {
+            let (mut lines, mut found) = (Lines::of_port(true), Vec::new());
+            said.chunks(size).for_each(|chunk| lines.feed(chunk, |line| found.push(line)));
+            assert_eq!(found, [Line::Text("{\"a\":1}".into()), Line::Text("{}".into())]);
+        }
     }
 
     proptest! {

@@ -28,6 +28,10 @@ pub struct Options {
     /// The serial device's speed.
     #[arg(long, value_name = "BAUD", default_value_t = 115_200, conflicts_with_all = ["socket", "tcp", "ssh", "replay"])]
     pub baud: u32,
+    /// The port is people's too (`json=` on sidecore's command line names it): only lines that begin with the byte 0x1e are read, and
+    /// each request begins with it.
+    #[arg(long, conflicts_with_all = ["ssh", "replay"])]
+    pub shared: bool,
     /// A host that the system's ssh logs in to, by a key.
     #[arg(long, value_name = "HOST")]
     pub ssh: Option<String>,
@@ -116,6 +120,8 @@ mod tests {
         assert_eq!(parse("--socket a --tcp b:1").unwrap_err(), ArgumentConflict);
         assert_eq!(parse("--socket a --speed 2").unwrap_err(), ArgumentConflict);
         assert_eq!(parse("--socket a --json").unwrap_err(), MissingRequiredArgument);
+        assert_eq!(parse("--ssh a --shared").unwrap_err(), ArgumentConflict);
+        assert!(parse("--serial a --shared").unwrap().shared);
         assert_eq!(parse("--replay a --speed nan").unwrap_err(), ValueValidation);
         assert_eq!(parse("--replay a --interval 0").unwrap_err(), ValueValidation);
         let options = parse("--ssh host --view guest --detail a --once --json").unwrap();

@@ -65,6 +65,19 @@ fn by_a_unix_socket_it_asks_twice_and_shows_rates() {
 }
 
 #[test]
+fn on_a_port_that_people_share_only_marked_lines_count() {
+    let (folder, machine) = (Folder::new(), Machine::new(0));
+    let path = folder.0.join("com1");
+    machine.listen(&path, |_| Duration::from_secs(60));
+    let file = folder.0.join("recorded");
+    let [path, recorded] = [&path, &file].map(|path| path.to_str().unwrap());
+    let output = run(&mut console(&["--socket", path, "--shared", "--interval", "0.2", "--record", recorded]));
+    assert_eq!(guests(&output), both());
+    let recorded = fs::read_to_string(file).unwrap();
+    assert!(recorded.contains("{\"event\":\"counters\"") && !recorded.contains("faked"), "{recorded}");
+}
+
+#[test]
 fn a_trace_is_asked_for_shown_and_ended() {
     let (folder, machine) = (Folder::new(), Machine::new(0));
     let path = folder.0.join("com2");

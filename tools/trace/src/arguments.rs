@@ -45,6 +45,10 @@ pub struct Record {
     /// said before), - (standard input), or a path of one of these.
     #[arg(long, value_name = "SOURCE")]
     pub from: Source,
+    /// The port is people's too (`json=` on sidecore's command line names it): only lines that begin with the byte 0x1e are read, and
+    /// each command begins with it.
+    #[arg(long)]
+    pub shared: bool,
     /// The file for the trace, or - for standard output. With --capture, a name that ends in .pcapng and standard output get pcap-ng
     /// while the frames come, such as for: record --capture alpha -o - | wireshark -k -i -
     #[arg(short, long, value_name = "FILE")]

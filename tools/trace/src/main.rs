@@ -98,6 +98,7 @@ fn record(options: &RecordOptions) -> Result<(), Failure> {
     let wanted = record::Options {
         classes: options.classes.clone().unwrap_or_default(),
         stop_when_full: options.stop_when_full,
+        shared: options.shared,
         captures: options.capture.clone(),
         seconds: options.seconds,
         records: options.records,

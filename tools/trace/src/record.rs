@@ -58,6 +58,8 @@ pub struct Options {
     pub classes: String,
     /// When a core's ring is full, the machine drops new records, not the oldest.
     pub stop_when_full: bool,
+    /// The port is people's too: only lines with the mark of `control::RECORD` count, and commands have it.
+    pub shared: bool,
     /// Frames of these ports are captured, instead of records.
     pub captures: Vec<Capture>,
     /// It ends after so many seconds, and then takes what is left in the rings.
@@ -165,6 +167,7 @@ pub fn record(
         answer: None,
         next_id: com2::first_id(),
         captures: &options.captures,
+        shared: options.shared,
     };
     let ended = session.run(options, stop);
     // What has arrived is kept, whatever comes now.
@@ -220,6 +223,7 @@ struct Session<'c, W, P> {
     answer: Option<(u64, Result<(), String>)>,
     next_id: u64,
     captures: &'c [Capture],
+    shared: bool,
 }
 
 impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
@@ -332,8 +336,9 @@ impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
     /// Sends a command once, with a new `id`. Returns whether anything can be sent.
     fn send(&mut self, ask: &Ask<'_>) -> Result<bool, Error> {
         let Some(to) = &mut self.to else { return Ok(false) };
-        // The line feed ends what is left of a command that was sent before.
-        let line = format!("\n{}\n", ask.to_line(self.next_id));
+        // The line feed, or the mark, ends what is left of a command that was sent before.
+        let before = if self.shared { char::from(control::RECORD) } else { '\n' };
+        let line = format!("{before}{}\n", ask.to_line(self.next_id));
         self.next_id = self.next_id.saturating_add(1);
         to.write_all(line.as_bytes())
             .and_then(|()| to.flush())
@@ -364,6 +369,7 @@ impl<W: Write, P: FnMut(&State)> Session<'_, W, P> {
 
     /// Takes a line of COM2.
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
+        let line = if self.shared { control::record(line).unwrap_or_default() } else { line };
         match com2::read(line) {
             Said::Trace(bytes, end) => {
                 self.out.write_all(&bytes)?;

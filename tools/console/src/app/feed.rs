@@ -73,6 +73,8 @@ pub struct Feed {
     state: State,
     clock: Clock,
     lines: Lines,
+    /// The port is people's too.
+    shared: bool,
     recorder: Option<Recorder<File>>,
     requests: Option<Requests>,
     source: String,
@@ -110,7 +112,8 @@ impl Feed {
         Ok(Self {
             state: State::new(interval).with_symbols(Known::read(&options.symbols)?),
             clock: Clock::start(),
-            lines: Lines::new(),
+            lines: Lines::of_port(options.shared),
+            shared: options.shared,
             recorder,
             requests: None,
             source: source(options),
@@ -148,7 +151,7 @@ impl Feed {
     pub fn take(&mut self, news: News) {
         match news {
             News::Up(requests) => {
-                self.lines = Lines::new();
+                self.lines = Lines::of_port(self.shared);
                 self.requests = Some(requests);
                 self.asked = None;
                 self.state.connected(&self.source);
@@ -339,8 +342,11 @@ impl Feed {
         self.send_line(line);
     }
 
-    fn send_line(&mut self, line: String) {
+    fn send_line(&mut self, mut line: String) {
         let Some(requests) = &self.requests else { return };
+        if self.shared {
+            line.insert(0, char::from(control::RECORD));
+        }
         if !requests.send(line) {
             self.state.say("link", Tone::Warning, "the machine takes no requests");
         }

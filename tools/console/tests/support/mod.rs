@@ -83,6 +83,9 @@ impl Machine {
     pub fn serve(&self, input: impl Read, mut output: impl Write) -> std::io::Result<()> {
         for line in BufReader::new(input).lines() {
             let line = line?;
+            // As on a port that people share.
+            let (line, marked) =
+                line.strip_prefix('\x1e').map_or((line.clone(), false), |rest| (rest.to_owned(), true));
             self.requests.lock().unwrap().push(line.clone());
             let answer = if line.contains("\"counters\"") {
                 let next = self.next.fetch_add(1, Ordering::Relaxed) as usize;
@@ -98,7 +101,12 @@ impl Machine {
             } else {
                 continue;
             };
-            self.send(&mut output, &format!("{answer}\n"))?;
+            let answer = if marked {
+                format!("sidecore> st\r\x1b[K\x1e{answer}\r\n{{\"event\":\"end\",\"reason\":\"faked\"}}\r\n")
+            } else {
+                format!("{answer}\n")
+            };
+            self.send(&mut output, &answer)?;
         }
         Ok(())
     }

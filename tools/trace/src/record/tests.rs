@@ -35,9 +35,16 @@ fn machine(
         // What was on the line before.
         to.write_all(b"nsole\",\"line\":\"half a line\"}\r\n").unwrap();
         for line in BufReader::new(theirs).lines().map_while(Result::ok).filter(|line| !line.is_empty()) {
-            let command: serde_json::Value = serde_json::from_str(&line).unwrap();
+            // As on a port that people share.
+            let (line, marked) = line.strip_prefix('\x1e').map_or((&*line, false), |rest| (rest, true));
+            let command: serde_json::Value = serde_json::from_str(line).unwrap();
             let step = command["step"].as_str().or(command["command"].as_str()).unwrap().to_owned();
-            let said = answer(&step, command["id"].as_u64().unwrap(), &line);
+            let mut said = answer(&step, command["id"].as_u64().unwrap(), line);
+            if marked {
+                let lines = said.lines().map(|line| format!("sidecore> st\r\x1b[K\x1e{line}\r\n"));
+                // What a guest writes looks like an event.
+                said = lines.collect::<String>() + &trace_event(b"faked", false);
+            }
             commands.push(step);
             if to.write_all(said.as_bytes()).is_err() {
                 break;
@@ -100,6 +107,21 @@ fn what_the_machine_sends_until_its_end_is_in_the_file() {
     assert_eq!((done.ended, done.off), (Ended::Stopped, Some(true)));
     assert_eq!((done.state.records, done.state.lost, done.state.broken), (5, 0, 0));
     assert_eq!(out, [chunk(0, 3), chunk(3, 2)].concat());
+    assert_eq!(played.join().unwrap(), ["on", "save", "off"]);
+}
+
+#[test]
+fn on_a_port_that_people_share_only_marked_lines_count() {
+    let (connection, played) = machine(|step, id, _| match step {
+        "save" => ok(id) + &trace_event(&chunk(0, 3), false),
+        "off" => ok(id) + &trace_event(b"", true),
+        _ => ok(id),
+    });
+    let options = Options { shared: true, records: Some(3), ..Options::default() };
+    let (done, out) = running(&AtomicBool::new(false), &options, connection);
+    let done = done.unwrap();
+    assert_eq!((done.ended, done.off, done.state.broken), (Ended::Records, Some(true), 0));
+    assert_eq!(out, chunk(0, 3));
     assert_eq!(played.join().unwrap(), ["on", "save", "off"]);
 }
 
