@@ -256,11 +256,11 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         let Served { requests, bytes } = all;
         if requests != 0 {
             self.last_visit = Some((visit.queue, *time));
-            if let (Some(begun), Some(device)) = (begun, self.devices.get(slot)) {
-                self.follower.visited(device, visit.queue, begun, requests, observer);
-            }
         }
         if let Some(device) = self.devices.get_mut(slot) {
+            if let (Some(begun), 1..) = (begun, requests) {
+                self.follower.visited(device, visit.queue, begun, requests, observer);
+            }
             device.after_visit(queue, requests, || all.emptied(&visit.portion), *time);
             device.shared().counters().engine_cycles.add(spent);
         }

@@ -8,21 +8,18 @@
 
 use alloc::boxed::Box;
 
-use virtio::config::MAX_QUEUES;
-
 use crate::bits::SetBits;
 use crate::device::Device;
 use crate::devices::{Devices, table};
 use crate::observe::{Measured, Observer, QueueValue};
-use crate::schedule::QueueId;
-use crate::slots::MAX_SLOTS;
+use crate::schedule::{QUEUES, QueueId};
 
 /// Most queues that are followed at a time.
 pub const FOLLOWED: usize = 14;
 const _: () = assert!(FOLLOWED < 32, "there is a bit for each");
 
 /// Requests of a visit that are not completed yet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Arrived {
     /// The position after the last of them.
     until: u16,
@@ -31,7 +28,7 @@ struct Arrived {
 }
 
 /// Completions that the driver has not taken yet, as far as is known.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Told {
     /// The position after the last of them.
     until: u16,
@@ -49,20 +46,15 @@ struct Place {
     /// When requests were last looked for, and how many of those that were seen then are not taken yet.
     looked: u64,
     left: u16,
-    arrived: Option<Arrived>,
-    told: Option<Told>,
+    /// Valid if the place is among [`Follower::arrived`].
+    arrived: Arrived,
+    /// Valid if the place is among [`Follower::told`].
+    told: Told,
 }
 
 impl Place {
-    const fn new(queue: QueueId, generation: u32) -> Self {
-        Self { queue, generation, looked: 0, left: 0, arrived: None, told: None }
-    }
-
-    /// Forgets what was followed if the device was activated anew.
-    fn renew(&mut self, generation: u32) {
-        if self.generation != generation {
-            *self = Self::new(self.queue, generation);
-        }
+    fn new(queue: QueueId, generation: u32) -> Self {
+        Self { queue, generation, looked: 0, left: 0, arrived: Arrived::default(), told: Told::default() }
     }
 }
 
@@ -80,11 +72,13 @@ pub(crate) struct Begun {
 pub(crate) struct Follower {
     /// As [`Observer::period`].
     period: u64,
-    /// The place of each queue plus 1. 0: it has none.
-    index: Box<[[u8; MAX_QUEUES]; MAX_SLOTS]>,
+    /// The place of each queue plus 1, by [`QueueId::index`]. 0: it has none.
+    index: Box<[u8; QUEUES]>,
     places: heapless::Vec<Place, FOLLOWED>,
-    /// Places whose queue has something that is not finished, one bit each.
-    waiting: u32,
+    /// Places whose queue has requests that are not completed, one bit each.
+    arrived: u32,
+    /// Places whose queue has completions that its driver has not taken, one bit each.
+    told: u32,
     /// Places whose queue has published something in this turn, one bit each.
     published: u32,
 }
@@ -92,7 +86,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// It follows no queue yet.
     pub(crate) fn new() -> Self {
-        Self { period: 0, index: table(|| [0; MAX_QUEUES]), places: heapless::Vec::new(), waiting: 0, published: 0 }
+        Self { period: 0, index: table(|| 0), places: heapless::Vec::new(), arrived: 0, told: 0, published: 0 }
     }
 
     /// Begins a period if the observer has begun one. Returns whether queues are followed.
@@ -108,21 +102,27 @@ impl Follower {
     #[cold]
     fn forget(&mut self, period: u64) {
         self.period = period;
-        self.index.fill([0; MAX_QUEUES]);
+        self.index.fill(0);
         self.places.clear();
-        (self.waiting, self.published) = (0, 0);
+        (self.arrived, self.told, self.published) = (0, 0, 0);
     }
 
     /// The place of a queue. It gets one if there is one left.
+    #[inline]
     fn place_of(&mut self, queue: QueueId, generation: u32) -> Option<usize> {
-        let index = self.index.get_mut(queue.slot())?.get_mut(usize::from(queue.queue()))?;
-        if let Some(place) = index.checked_sub(1) {
-            return Some(place.into());
+        match self.index.get(queue.index())?.checked_sub(1) {
+            Some(place) => Some(place.into()),
+            None => self.add(queue, generation),
         }
+    }
+
+    /// Gives a queue a place, if there is one left.
+    #[cold]
+    fn add(&mut self, queue: QueueId, generation: u32) -> Option<usize> {
         let place = self.places.len();
         self.places.push(Place::new(queue, generation)).ok()?;
         // There are fewer than 32.
-        *index = (place as u8).saturating_add(1);
+        *self.index.get_mut(queue.index())? = (place as u8).saturating_add(1);
         Some(place)
     }
 
@@ -144,15 +144,20 @@ impl Follower {
     ) {
         let Some(number) = self.place_of(queue, device.generation()) else { return };
         let (Some(place), Some(of)) = (self.places.get_mut(number), device.in_use(queue.queue())) else { return };
-        place.renew(device.generation());
+        let bit = 1 << number;
+        if place.generation != device.generation() {
+            *place = Place::new(queue, device.generation());
+            self.arrived &= !bit;
+            self.told &= !bit;
+        }
         if place.left == 0 {
             (place.looked, place.left) = (begun.at, begun.waiting);
         }
         let (at, until) = (place.looked, of.place());
         place.left = place.left.saturating_sub(of.distance(begun.position, until));
-        if place.arrived.is_none() {
-            place.arrived = Some(Arrived { until, requests, at });
-            self.waiting |= 1 << number;
+        if self.arrived & bit == 0 {
+            place.arrived = Arrived { until, requests, at };
+            self.arrived |= bit;
         }
         let value = QueueValue {
             queue,
@@ -167,6 +172,7 @@ impl Follower {
     }
 
     /// Notes that queues of a slot, one bit each, have published completions in this turn.
+    #[inline]
     pub(crate) fn published(&mut self, slot: usize, queues: u16, generation: u32) {
         for queue in SetBits(queues.into()) {
             if let Some(number) = self.place_of(QueueId::new(slot, queue as u16), generation) {
@@ -175,25 +181,31 @@ impl Follower {
         }
     }
 
-    /// Looks at the queues whose requests are followed, at the end of a turn.
+    /// Looks at the queues whose requests are followed, at the end of a turn. Apart from the loop, in which it would have no
+    /// registers.
+    #[inline(never)]
     pub(crate) fn turn_ends(&mut self, devices: &Devices, now: u64, observer: &impl Observer) {
-        let (published, period) = (core::mem::take(&mut self.published), self.period);
-        for number in SetBits(self.waiting | published) {
+        let published = core::mem::take(&mut self.published);
+        let (mut arrived, mut told) = (self.arrived, self.told);
+        for number in SetBits(arrived | told | published) {
             let Some(place) = self.places.get_mut(number) else { continue };
             let bit = 1 << number;
-            let of = |place: &Place| {
-                let device = devices.get(place.queue.slot())?;
-                Some((device, device.in_use(place.queue.queue())?))
-            };
-            let Some((device, queue)) = of(place) else {
+            let device = devices.get(place.queue.slot());
+            let Some((device, queue)) = device.and_then(|device| Some((device, device.in_use(place.queue.queue())?)))
+            else {
                 *place = Place::new(place.queue, place.generation);
-                self.waiting &= !bit;
+                arrived &= !bit;
+                told &= !bit;
                 continue;
             };
-            place.renew(device.generation());
+            if place.generation != device.generation() {
+                *place = Place::new(place.queue, device.generation());
+                arrived &= !bit;
+                told &= !bit;
+            }
             let value = |what, since: u64, count| QueueValue {
                 queue: place.queue,
-                period,
+                period: self.period,
                 place: number,
                 what,
                 value: now.wrapping_sub(since),
@@ -201,28 +213,23 @@ impl Follower {
                 at: now,
             };
             let visible = queue.published();
-            if let Some(Arrived { until, requests, at }) = place.arrived
-                && queue.has_passed(visible, until)
-            {
-                observer.queue(&value(Measured::Arrival, at, requests));
-                place.arrived = None;
+            if arrived & bit != 0 && queue.has_passed(visible, place.arrived.until) {
+                observer.queue(&value(Measured::Arrival, place.arrived.at, place.arrived.requests));
+                arrived &= !bit;
             }
-            if let Some(Told { until, word, at }) = place.told
-                && queue.is_taken(device.memory(), until, word)
-            {
-                observer.queue(&value(Measured::Taken, at, 1));
-                place.told = None;
+            if told & bit != 0 && queue.is_taken(device.memory(), place.told.until, place.told.word) {
+                observer.queue(&value(Measured::Taken, place.told.at, 1));
+                told &= !bit;
             }
-            if place.told.is_none() && published & bit != 0 {
+            if published & !told & bit != 0 {
                 let word = queue.driver_word(device.memory());
                 // A driver whose word is past them has taken them in this turn, or will not say when it does.
-                place.told = (!queue.is_past(word, visible)).then_some(Told { until: visible, word, at: now });
-            }
-            if place.arrived.is_none() && place.told.is_none() {
-                self.waiting &= !bit;
-            } else {
-                self.waiting |= bit;
+                if !queue.is_past(word, visible) {
+                    place.told = Told { until: visible, word, at: now };
+                    told |= bit;
+                }
             }
         }
+        (self.arrived, self.told) = (arrived, told);
     }
 }

@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 use machine::{
     machine::{Entry, Host, Machine, Next, Signal, Stop},
     observe::{self, Observer},
-    reason::Histogram,
+    reason::{Histogram, Reason},
     vcpu::{Event, Exit, Interrupts, Vcpu},
 };
 use memory::maps::Range;
@@ -91,7 +91,7 @@ impl VcpuJob {
         let job = self;
         // The core's next guest joins its own class.
         cache::join(Some(job.machine.name()));
-        let life = Life { job: &job, core, trace: VcpuTrace::new(core) };
+        let life = Life { job: &job, core, trace: VcpuTrace::new(core, job.index) };
         if let Err(why) = virt::with_vcpu(core, job.kept.pages, job.nested_root, &job.machine, job.index, life) {
             job.machine.request_stop(Stop::failed(why), |s| signal::send(&job.cores, s));
         }
@@ -111,14 +111,24 @@ impl Observer for Life<'_> {
     }
 
     #[inline(always)]
+    fn watches_times_only(&self) -> bool {
+        !trace::on(Classes::EXITS)
+    }
+
+    #[inline(always)]
     fn exit(&self, exit: &observe::Exit) {
         self.trace.exit(exit);
     }
 
     #[inline(always)]
-    fn injection(&self, vcpu: usize, event: Event) {
+    fn exit_time(&self, reason: Reason, ticks: u64) {
+        self.trace.exit_time(reason, ticks);
+    }
+
+    #[inline(always)]
+    fn injection(&self, _: usize, event: Event) {
         if trace::on(Classes::INTERRUPTS) {
-            self.trace.injection(vcpu, event);
+            self.trace.injection(event);
         }
     }
 }
@@ -186,7 +196,12 @@ impl WithVcpu for Life<'_> {
                         continue;
                     }
                     if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
-                        self.traced_entry(vcpu, &mut look);
+                        if trace::on(Classes::EXITS) && look.is_due() {
+                            self.look(vcpu, &mut look);
+                        }
+                        if trace::on(Classes::ENTRIES) {
+                            self.trace.entry();
+                        }
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -250,28 +265,6 @@ impl Look {
 }
 
 impl Life<'_> {
-    /// Does what the trace wants before an entry. Apart from the loop, which has more registers to save otherwise, also while the
-    /// trace is off. What is rare or longer is apart from this one, for the same reason.
-    #[inline(never)]
-    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
-        if trace::on(Classes::ENTRIES) {
-            return self.recorded_entry(vcpu, look);
-        }
-        // Exits are on: one of the two is.
-        if look.is_due() {
-            self.look(vcpu, look);
-        }
-    }
-
-    /// Writes the record of an entry, and looks where the guest's kernel is if it is time.
-    #[inline(never)]
-    fn recorded_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
-        if trace::on(Classes::EXITS) && look.is_due() {
-            self.look(vcpu, look);
-        }
-        self.trace.entry(self.job.index);
-    }
-
     /// Looks where the guest's kernel is.
     #[cold]
     #[inline(never)]

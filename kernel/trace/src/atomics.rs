@@ -1,6 +1,6 @@
 //! The atomics of `ring.rs`. Its loom model replaces this file by loom's atomics.
 
-pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Reads a word that only the caller's core changes.
 #[inline]

@@ -44,8 +44,8 @@ impl<const BITS: u32, const N: usize> Default for Histogram<BITS, N> {
 /// The bucket of a value, of `last + 1` buckets.
 #[inline]
 fn bucket(bits: u32, last: usize, value: u64) -> usize {
-    // The position of the highest bit above the linear part.
-    let shift = value.checked_ilog2().unwrap_or(0).saturating_sub(bits);
+    // The position of the highest bit above the linear part; 0 for what is in it.
+    let shift = (value | 1 << bits).ilog2().wrapping_sub(bits);
     // `value >> shift` is below `2^(bits + 1)`, so the sum fits.
     let bucket = (u64::from(shift) << bits).wrapping_add(value >> shift);
     (bucket as usize).min(last)
@@ -81,9 +81,15 @@ impl<const BITS: u32, const N: usize> Histogram<BITS, N> {
     /// Counts a value `times` times, as [`Histogram::record`] does once.
     #[inline]
     pub fn record_many(&self, period: u64, value: u64, times: u32) {
-        if self.period.load(Relaxed) != period {
-            self.begin(period);
+        if self.period.load(Relaxed) == period {
+            self.add(value, times);
+        } else {
+            self.begin(period, value, times);
         }
+    }
+
+    #[inline(always)]
+    fn add(&self, value: u64, times: u32) {
         let add = |word: &AtomicU64, value: u64| word.store(word.load(Relaxed).wrapping_add(value), Relaxed);
         if let Some(count) = self.counts.get(bucket(BITS, N.saturating_sub(1), value)) {
             add(count, times.into());
@@ -94,12 +100,14 @@ impl<const BITS: u32, const N: usize> Histogram<BITS, N> {
         }
     }
 
+    /// Begins a period with its first value. It counts the value itself, so that a caller has no registers to save for it.
     #[cold]
     #[inline(never)]
-    fn begin(&self, period: u64) {
+    fn begin(&self, period: u64, value: u64, times: u32) {
         self.counts.iter().chain([&self.sum, &self.most]).for_each(|word| word.store(0, Relaxed));
         // Whoever sees the new period sees nothing of the old one: this pairs with the load in `Totals::add`.
         self.period.store(period, Release);
+        self.add(value, times);
     }
 }
 

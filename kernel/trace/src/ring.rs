@@ -1,6 +1,6 @@
 //! The ring of one core: one writer, one reader on another core.
 //!
-//! The writer never waits and never looks at the reader, unless the ring stops when it is full. The reader copies a
+//! The writer never waits and never looks at the reader. One comparison tells it whether the ring is full and stops. The reader copies a
 //! record, and then reads the writer's position again. If the writer may have come round meanwhile, the copy is thrown away
 //! and counted as lost. So the reader never returns a torn record. The model in `ring_model.rs` compiles this file on loom's
 //! atomics.
@@ -10,7 +10,7 @@
 
 use core::ops::Deref;
 
-use super::atomics::{AtomicBool, AtomicU64, Ordering, fence, own};
+use super::atomics::{AtomicU64, Ordering, fence, own};
 use crate::Record;
 
 /// Words of a [`Record`] in a ring.
@@ -53,9 +53,10 @@ pub struct Ring<S, const W: usize = RECORD> {
     position: AtomicU64,
     /// Records dropped because the ring was full. Only the writer changes it.
     dropped: AtomicU64,
-    /// Whether the writer stops when the ring is full.
-    stops: AtomicBool,
-    /// Records that the reader has done with. Only the reader changes it.
+    /// The first number that is dropped because the ring is full; [`u64::MAX`] if the writer overwrites. Only the reader changes it,
+    /// and while the writer overwrites it stays.
+    end: Line,
+    /// Records that the reader has done with. Only the reader uses it.
     taken: Line,
 }
 
@@ -80,12 +81,8 @@ impl<S: Deref<Target = [Slot]>> Ring<S> {
             number: own(&self.position),
             position: &self.position,
             dropped: &self.dropped,
-            // Acquire: as in `write_words`. What the reader takes after this is not used.
-            end: if self.stops.load(Ordering::Relaxed) {
-                self.taken.0.load(Ordering::Acquire).wrapping_add(self.capacity())
-            } else {
-                u64::MAX
-            },
+            // Acquire: as in `Ring::write_words`. What the reader takes after this is not used.
+            end: self.end.0.load(Ordering::Acquire),
         }
     }
 }
@@ -129,7 +126,7 @@ impl Writer<'_> {
 
     #[inline(always)]
     fn store(&mut self, record: Record) {
-        // As in `write_words`.
+        // As in `Ring::write_words`.
         fence(Ordering::Release);
         let mask = self.slots.len().wrapping_sub(1);
         if let Some(slot) = self.slots.get(self.number as usize & mask) {
@@ -152,7 +149,7 @@ impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
             slots,
             position: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
-            stops: AtomicBool::new(false),
+            end: Line(AtomicU64::new(u64::MAX)),
             taken: Line(AtomicU64::new(0)),
         })
     }
@@ -163,9 +160,13 @@ impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
         (self.slots.len() as u64).saturating_sub(1)
     }
 
-    /// Chooses what happens when the ring is full.
+    /// Chooses what happens when the ring is full. Only the reader calls it.
     pub fn when_full(&self, what: WhenFull) {
-        self.stops.store(what == WhenFull::Stop, Ordering::Relaxed);
+        let end = match what {
+            WhenFull::Stop => self.taken.0.load(Ordering::Relaxed).wrapping_add(self.capacity()),
+            WhenFull::Overwrite => u64::MAX,
+        };
+        self.end.0.store(end, Ordering::Release);
     }
 
     /// Records written so far. [`Ring::dropped`] ones are not among them.
@@ -184,10 +185,8 @@ impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
     #[inline(always)]
     pub fn write_words(&self, words: [u64; W]) {
         let number = own(&self.position);
-        if self.stops.load(Ordering::Relaxed)
-            // Acquire: the reader has read the slots before it gives them back.
-            && number.wrapping_sub(self.taken.0.load(Ordering::Acquire)) >= self.capacity()
-        {
+        // Acquire: the reader has read the slots before it gives them back.
+        if number >= self.end.0.load(Ordering::Acquire) {
             self.dropped.store(own(&self.dropped).wrapping_add(1), Ordering::Relaxed);
             return;
         }
@@ -218,7 +217,7 @@ impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
             words
         });
         // If a word is one of a later record, the position that is read next is at least that record's number: see
-        // `write_words`.
+        // `Ring::write_words`.
         fence(Ordering::Acquire);
         words
     }
@@ -229,7 +228,10 @@ impl<S: Deref<Target = [Slot<W>]>, const W: usize> Ring<S, W> {
     }
 
     fn done_with(&self, next: u64) {
-        self.taken.0.store(next, Ordering::Release);
+        self.taken.0.store(next, Ordering::Relaxed);
+        if self.end.0.load(Ordering::Relaxed) != u64::MAX {
+            self.end.0.store(next.wrapping_add(self.capacity()), Ordering::Release);
+        }
     }
 }
 

@@ -35,6 +35,11 @@ impl QueueId {
         const QUEUES_OF_A_SLOT: u16 = MAX_QUEUES as u16;
         self.0 % QUEUES_OF_A_SLOT
     }
+
+    /// Its number among all queues of the engine, below [`QUEUES`] if its slot is below [`MAX_SLOTS`].
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// The guest that a device belongs to, and its weight: its share of the engine when all guests have work.

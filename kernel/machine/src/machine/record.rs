@@ -1,7 +1,7 @@
 //! Counts each exit once, after it was handled, and shows it to the observer.
 
 use super::{
-    context::{Context, Handling},
+    context::{Context, Handling, Watched},
     host::Host,
     state::Machine,
 };
@@ -14,7 +14,10 @@ impl Machine {
     /// Notes that the handling of an exit begins.
     pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
         let reason = self.reason(exit, vcpu, context);
-        let watched = host.watches_exits().then(|| (vcpu.rip(), qualification(exit, vcpu)));
+        let watched = host.watches_exits().then(|| match host.watches_times_only() {
+            true => Watched::Time,
+            false => Watched::Whole { rip: vcpu.rip(), qualification: qualification(exit, vcpu) },
+        });
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
@@ -23,9 +26,14 @@ impl Machine {
     pub(super) fn end_exit(&self, context: &mut Context, host: &impl Host) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         let end = host.tsc();
-        context.exits().record(reason, end.wrapping_sub(begin));
-        if let Some((rip, qualification)) = watched {
-            host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
+        let ticks = end.wrapping_sub(begin);
+        context.exits().record(reason, ticks);
+        let Some(watched) = watched else { return };
+        match watched {
+            Watched::Time => host.exit_time(reason, ticks),
+            Watched::Whole { rip, qualification } => {
+                host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
+            }
         }
     }
 }

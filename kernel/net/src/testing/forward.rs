@@ -102,6 +102,7 @@ impl Observer for Recorded {
         1
     }
 
+    #[inline(always)]
     fn queue(&self, value: &QueueValue) {
         let what = match value.what {
             Measured::Arrival => What::Arrival,

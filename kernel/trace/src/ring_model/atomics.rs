@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 
-pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+pub use loom::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     /// Which fences are left out. loom runs all threads of a model on one thread of the system.
