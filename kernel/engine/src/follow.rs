@@ -181,9 +181,7 @@ impl Follower {
         }
     }
 
-    /// Looks at the queues whose requests are followed, at the end of a turn. Apart from the loop, in which it would have no
-    /// registers.
-    #[inline(never)]
+    /// Looks at the queues whose requests are followed, at the end of a turn.
     pub(crate) fn turn_ends(&mut self, devices: &Devices, now: u64, observer: &impl Observer) {
         let published = core::mem::take(&mut self.published);
         let (mut arrived, mut told) = (self.arrived, self.told);

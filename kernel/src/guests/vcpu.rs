@@ -196,12 +196,7 @@ impl WithVcpu for Life<'_> {
                         continue;
                     }
                     if trace::on(Classes::ENTRIES.union(Classes::EXITS)) {
-                        if trace::on(Classes::EXITS) && look.is_due() {
-                            self.look(vcpu, &mut look);
-                        }
-                        if trace::on(Classes::ENTRIES) {
-                            self.trace.entry();
-                        }
+                        self.traced_entry(vcpu, &mut look);
                     }
                     self.core.rests();
                     let exit = vcpu.run();
@@ -265,6 +260,28 @@ impl Look {
 }
 
 impl Life<'_> {
+    /// Does what the trace wants before an entry. Apart from the loop, which has more registers to save otherwise, also while the
+    /// trace is off. What is rare or longer is apart from this one, for the same reason.
+    #[inline(never)]
+    fn traced_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::ENTRIES) {
+            return self.recorded_entry(vcpu, look);
+        }
+        // Exits are on: one of the two is.
+        if look.is_due() {
+            self.look(vcpu, look);
+        }
+    }
+
+    /// Writes the record of an entry, and looks where the guest's kernel is if it is time.
+    #[inline(never)]
+    fn recorded_entry<V: Vcpu>(&self, vcpu: &V, look: &mut Look) {
+        if trace::on(Classes::EXITS) && look.is_due() {
+            self.look(vcpu, look);
+        }
+        self.trace.entry();
+    }
+
     /// Looks where the guest's kernel is.
     #[cold]
     #[inline(never)]

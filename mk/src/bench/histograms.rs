@@ -18,8 +18,8 @@ struct Case {
 }
 
 const CASES: [Case; 2] = [
-    Case { name: "in a batch", words: &["60"], aim: 8.0, kept: 10.0 },
-    Case { name: "alone in its turn", words: &["60", "lone"], aim: 60.0, kept: 562.5 },
+    Case { name: "in a batch", words: &["60"], aim: 8.0, kept: 8.2 },
+    Case { name: "alone in its turn", words: &["60", "lone"], aim: 60.0, kept: 469.0 },
 ];
 /// Largest ratio of a value to the kept value. A larger one is an error. These are differences of larger counts.
 const TOLERANCE: f64 = 1.05;
