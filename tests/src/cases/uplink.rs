@@ -301,7 +301,7 @@ const RULES: &str = "vlans = [7]\nnative = 20";
 /// Payload of a large frame in bytes.
 const JUMBO: u16 = 9000;
 /// Pings of each guest in a round during a flood.
-const FLOOD_PINGS: u64 = 100;
+const FLOOD_PINGS: u64 = 20;
 
 fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let pings = if context.full { 200 } else { 30 };
