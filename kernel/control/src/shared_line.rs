@@ -14,10 +14,7 @@
 //!   ([`without_mark`]). So no guest can begin a line of JSON.
 //! - A terminal shows nothing for RS. It shows the JSON.
 
-use crate::{Output, Prompt};
-
-/// The first byte of a line of JSON on a shared port: RS (RFC 7464, 2.2).
-pub const RECORD: u8 = 0x1e;
+use crate::{Output, Prompt, RECORD};
 
 /// Bytes of people's text without an end of line, after which a line of JSON may begin. A longer one is a guest's that writes
 /// without end.

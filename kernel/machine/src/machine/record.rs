@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     observe,
+    reason::Reason,
     vcpu::{Exit, Vcpu},
 };
 
@@ -14,10 +15,7 @@ impl Machine {
     /// Notes that the handling of an exit begins.
     pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
         let reason = self.reason(exit, vcpu, context);
-        let watched = host.watches_exits().then(|| match host.watches_times_only() {
-            true => Watched::Time,
-            false => Watched::Whole { rip: vcpu.rip(), qualification: qualification(exit, vcpu) },
-        });
+        let watched = host.watches_exits().then(|| watched(exit, vcpu, host));
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
@@ -26,14 +24,32 @@ impl Machine {
     pub(super) fn end_exit(&self, context: &mut Context, host: &impl Host) {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         let end = host.tsc();
-        let ticks = end.wrapping_sub(begin);
-        context.exits().record(reason, ticks);
-        let Some(watched) = watched else { return };
-        match watched {
-            Watched::Time => host.exit_time(reason, ticks),
-            Watched::Whole { rip, qualification } => {
-                host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
-            }
+        context.exits().record(reason, end.wrapping_sub(begin));
+        if let Some(watched) = watched {
+            show(&watched, context.index, reason, [begin, end], host);
+        }
+    }
+}
+
+/// What is to be shown of an exit. Apart from the loop, as [`show`] is.
+#[cold]
+#[inline(never)]
+fn watched(exit: &Exit, vcpu: &impl Vcpu, host: &impl Host) -> Watched {
+    if host.watches_times_only() {
+        Watched::Time
+    } else {
+        Watched::Whole { rip: vcpu.rip(), qualification: qualification(exit, vcpu) }
+    }
+}
+
+/// Shows a watched exit. Apart from the loop, which would save registers for it at exits that nobody watches.
+#[cold]
+#[inline(never)]
+fn show(watched: &Watched, vcpu: usize, reason: Reason, [begin, end]: [u64; 2], host: &impl Host) {
+    match *watched {
+        Watched::Time => host.exit_time(reason, end.wrapping_sub(begin)),
+        Watched::Whole { rip, qualification } => {
+            host.exit(&observe::Exit { vcpu, reason, rip, qualification, begin, end });
         }
     }
 }
