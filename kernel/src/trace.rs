@@ -35,7 +35,7 @@ use alloc::boxed::Box;
 use config::{Config, MAX_UPLINKS};
 use engine::{follow::FOLLOWED, observe::QueueValue};
 use latency::Time;
-use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
+use machine::{machine::Signal, observe::Exit, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
 use spin::Once;
 
@@ -181,13 +181,11 @@ pub struct VcpuTrace {
     since: u64,
     histograms: &'static [Histogram],
     guest: u8,
-    /// The index of the vCPU.
-    vcpu: u8,
 }
 
 impl VcpuTrace {
-    /// Makes it for the vCPU with this index, whose life begins, on the core of the vCPU.
-    pub fn new(core: &Core, vcpu: usize) -> Self {
+    /// Makes it for a vCPU whose life begins, on the core of the vCPU.
+    pub fn new(core: &Core) -> Self {
         let owned = owned(core.index);
         let (kernel, since) = (owned.map(|owned| owned.kernel), time::tsc());
         // Nothing is known of the kernel that comes.
@@ -200,43 +198,48 @@ impl VcpuTrace {
             since,
             histograms: owned.map_or(&[], |owned| owned.histograms),
             guest: owned.map_or(NO_GUEST, |owned| owned.guest),
-            // There are at most 255 vCPUs.
-            vcpu: vcpu as u8,
         }
     }
 
-    fn write(&self, record: Record) {
+    fn write(&self, vcpu: usize, record: Record) {
         if let Some(ring) = self.ring {
-            ring.write(Record { guest: self.guest, unit: self.vcpu, ..record });
+            // There are at most 255 vCPUs.
+            ring.write(Record { guest: self.guest, unit: vcpu as u8, ..record });
         }
     }
 
-    /// Writes the record of an exit, and records how long it took if the class `histograms` is on too.
+    /// Writes the record of an exit, and records how long it took, if these classes are on. One of them was on when the exit
+    /// began.
     #[inline(always)]
     pub fn exit(&self, exit: &Exit) {
-        let &Exit { reason, rip, qualification, begin, end, .. } = exit;
         if on(Classes::HISTOGRAMS) {
-            self.exit_time(reason, end.wrapping_sub(begin));
+            self.exit_with_histogram(exit);
+        } else {
+            self.exit_record(exit);
         }
-        self.exit_record(reason, (rip, qualification), begin, end);
     }
 
-    /// Records how long an exit took.
+    /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise.
     #[inline(never)]
-    pub fn exit_time(&self, reason: Reason, ticks: u64) {
-        latency::record(self.histograms, reason as usize, ticks);
+    fn exit_with_histogram(&self, exit: &Exit) {
+        latency::record(self.histograms, exit.reason as usize, exit.end.wrapping_sub(exit.begin));
+        if on(Classes::EXITS) {
+            self.exit_record(exit);
+        }
     }
 
-    /// Writes the record of an exit. What it takes fits in registers.
+    /// Writes the record of an exit.
     #[inline(never)]
-    fn exit_record(&self, reason: Reason, (a, b): (u64, u64), begin: u64, end: u64) {
-        self.write(Record { code: reason as u8, a, b, ..Record::new(Kind::Exit, begin) }.until(end));
+    fn exit_record(&self, exit: &Exit) {
+        let &Exit { vcpu, reason, rip, qualification, begin, end } = exit;
+        let record = Record { code: reason as u8, a: rip, b: qualification, ..Record::new(Kind::Exit, begin) };
+        self.write(vcpu, record.until(end));
     }
 
     /// Writes the record of an entry.
     #[inline(never)]
-    pub fn entry(&self) {
-        self.write(Record::new(Kind::Entry, time::tsc()));
+    pub fn entry(&self, vcpu: usize) {
+        self.write(vcpu, Record::new(Kind::Entry, time::tsc()));
     }
 
     /// Publishes where the guest's kernel is now.
@@ -249,13 +252,13 @@ impl VcpuTrace {
 
     /// Writes the record of an injection.
     #[inline(never)]
-    pub fn injection(&self, event: Event) {
+    pub fn injection(&self, vcpu: usize, event: Event) {
         let (code, b) = match event {
             Event::Interrupt(vector) => (vector, INTERRUPT),
             Event::Nmi => (2, NON_MASKABLE),
             Event::Exception(vector, _) => (vector, EXCEPTION),
         };
-        self.write(Record { code, b, ..Record::new(Kind::Injection, time::tsc()) });
+        self.write(vcpu, Record { code, b, ..Record::new(Kind::Injection, time::tsc()) });
     }
 }
 
@@ -267,7 +270,6 @@ pub fn engine_time(core: CoreIndex, what: Time, ticks: u64) {
 }
 
 /// Records a value of a queue that the engine on core `core` follows. That core calls it.
-#[inline(always)]
 pub fn queue_value(core: CoreIndex, value: &QueueValue) {
     if let Some(place) = owned(core).and_then(|owned| owned.queues.get(value.place)) {
         latency::record_queue(place, value);

@@ -1,8 +1,7 @@
 //! Watches a guest's exits and what is injected. This is the only hook for all of them.
 //!
 //! The [`Host`](crate::machine::Host) of a vCPU's core is its [`Observer`]. So its type is known when the code is compiled,
-//! and no pointer is called between an exit and the next entry. At each exit [`Observer::watches_exits`] is asked once. What an
-//! exit named is read only if it is wanted.
+//! and no pointer is called between an exit and the next entry. At each exit [`Observer::watches_exits`] is asked once.
 
 use crate::{reason::Reason, vcpu::Event};
 
@@ -36,14 +35,8 @@ pub struct Exit {
 pub trait Observer {
     /// Whether exits are watched now. It is asked at the beginning of each exit.
     fn watches_exits(&self) -> bool;
-    /// Whether only [`Observer::exit_time`] is wanted of an exit, and not [`Observer::exit`]. It is asked at the beginning of each
-    /// exit that is watched.
-    fn watches_times_only(&self) -> bool;
-    /// An exit has been handled that was watched from its beginning, and of which all is wanted.
+    /// An exit has been handled that was watched from its beginning.
     fn exit(&self, exit: &Exit);
-    /// An exit has been handled that was watched from its beginning, and of which only this is wanted: how many ticks of the host's
-    /// TSC it took.
-    fn exit_time(&self, reason: Reason, ticks: u64);
     /// An event is injected by the next entry. `vcpu`: index of the vCPU. Not called for what the CPU itself delivers: posted
     /// interrupts, and those of a guest that owns its local APIC.
     fn injection(&self, vcpu: usize, event: Event);

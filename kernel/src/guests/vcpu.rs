@@ -28,7 +28,7 @@ use core::sync::atomic::Ordering;
 use machine::{
     machine::{Entry, Host, Machine, Next, Signal, Stop},
     observe::{self, Observer},
-    reason::{Histogram, Reason},
+    reason::Histogram,
     vcpu::{Event, Exit, Interrupts, Vcpu},
 };
 use memory::maps::Range;
@@ -91,7 +91,7 @@ impl VcpuJob {
         let job = self;
         // The core's next guest joins its own class.
         cache::join(Some(job.machine.name()));
-        let life = Life { job: &job, core, trace: VcpuTrace::new(core, job.index) };
+        let life = Life { job: &job, core, trace: VcpuTrace::new(core) };
         if let Err(why) = virt::with_vcpu(core, job.kept.pages, job.nested_root, &job.machine, job.index, life) {
             job.machine.request_stop(Stop::failed(why), |s| signal::send(&job.cores, s));
         }
@@ -111,24 +111,14 @@ impl Observer for Life<'_> {
     }
 
     #[inline(always)]
-    fn watches_times_only(&self) -> bool {
-        !trace::on(Classes::EXITS)
-    }
-
-    #[inline(always)]
     fn exit(&self, exit: &observe::Exit) {
         self.trace.exit(exit);
     }
 
     #[inline(always)]
-    fn exit_time(&self, reason: Reason, ticks: u64) {
-        self.trace.exit_time(reason, ticks);
-    }
-
-    #[inline(always)]
-    fn injection(&self, _: usize, event: Event) {
+    fn injection(&self, vcpu: usize, event: Event) {
         if trace::on(Classes::INTERRUPTS) {
-            self.trace.injection(event);
+            self.trace.injection(vcpu, event);
         }
     }
 }
@@ -279,7 +269,7 @@ impl Life<'_> {
         if trace::on(Classes::EXITS) && look.is_due() {
             self.look(vcpu, look);
         }
-        self.trace.entry();
+        self.trace.entry(self.job.index);
     }
 
     /// Looks where the guest's kernel is.

@@ -60,7 +60,6 @@ pub fn period() -> u64 {
 }
 
 /// Records a value of a queue, in its histograms.
-#[inline(always)]
 pub fn record_queue(place: &QueueHistograms, value: &QueueValue) {
     let what = match value.what {
         Measured::Arrival => What::Arrival,

@@ -27,16 +27,8 @@ pub(super) struct Handling {
     pub(super) reason: Reason,
     /// When it began, on the host's TSC.
     pub(super) begin: u64,
-    /// What is shown of it, if it is watched.
-    pub(super) watched: Option<Watched>,
-}
-
-/// What is shown of an exit that is watched.
-pub(super) enum Watched {
-    /// How long it takes.
-    Time,
-    /// All of it.
-    Whole { rip: u64, qualification: u64 },
+    /// Instruction pointer and qualification, if the exit is watched.
+    pub(super) watched: Option<(u64, u64)>,
 }
 
 /// One vCPU's part of the machine.

@@ -1,13 +1,12 @@
 //! Counts each exit once, after it was handled, and shows it to the observer.
 
 use super::{
-    context::{Context, Handling, Watched},
+    context::{Context, Handling},
     host::Host,
     state::Machine,
 };
 use crate::{
     observe,
-    reason::Reason,
     vcpu::{Exit, Vcpu},
 };
 
@@ -15,7 +14,7 @@ impl Machine {
     /// Notes that the handling of an exit begins.
     pub(super) fn begin_exit(&self, exit: &Exit, vcpu: &impl Vcpu, context: &mut Context, host: &impl Host) {
         let reason = self.reason(exit, vcpu, context);
-        let watched = host.watches_exits().then(|| watched(exit, vcpu, host));
+        let watched = host.watches_exits().then(|| (vcpu.rip(), qualification(exit, vcpu)));
         context.handling = Some(Handling { reason, begin: host.tsc(), watched });
     }
 
@@ -25,31 +24,8 @@ impl Machine {
         let Some(Handling { reason, begin, watched }) = context.handling.take() else { return };
         let end = host.tsc();
         context.exits().record(reason, end.wrapping_sub(begin));
-        if let Some(watched) = watched {
-            show(&watched, context.index, reason, [begin, end], host);
-        }
-    }
-}
-
-/// What is to be shown of an exit. Apart from the loop, as [`show`] is.
-#[cold]
-#[inline(never)]
-fn watched(exit: &Exit, vcpu: &impl Vcpu, host: &impl Host) -> Watched {
-    if host.watches_times_only() {
-        Watched::Time
-    } else {
-        Watched::Whole { rip: vcpu.rip(), qualification: qualification(exit, vcpu) }
-    }
-}
-
-/// Shows a watched exit. Apart from the loop, which would save registers for it at exits that nobody watches.
-#[cold]
-#[inline(never)]
-fn show(watched: &Watched, vcpu: usize, reason: Reason, [begin, end]: [u64; 2], host: &impl Host) {
-    match *watched {
-        Watched::Time => host.exit_time(reason, end.wrapping_sub(begin)),
-        Watched::Whole { rip, qualification } => {
-            host.exit(&observe::Exit { vcpu, reason, rip, qualification, begin, end });
+        if let Some((rip, qualification)) = watched {
+            host.exit(&observe::Exit { vcpu: context.index, reason, rip, qualification, begin, end });
         }
     }
 }

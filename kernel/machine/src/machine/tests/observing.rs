@@ -87,25 +87,6 @@ fn an_exit_is_shown_if_the_host_watched_at_its_beginning() {
 }
 
 #[test]
-fn only_the_time_of_an_exit_is_shown_if_the_host_wants_no_more_at_its_beginning() {
-    let mut r = rig(1);
-    r.host.watches.set(true);
-    let mut one = |times_only| {
-        r.host.times_only.set(times_only);
-        r.exit(&[0x0f, 0xa2], Exit::Cpuid);
-        r.host.times_only.set(!times_only);
-        let before = r.vcpus[0].1.exits().get(Reason::Cpuid).1;
-        r.enter(0);
-        let ticks = r.vcpus[0].1.exits().get(Reason::Cpuid).1 - before;
-        (seen(&r).len(), r.host.times.take(), ticks)
-    };
-    let (whole, times, ticks) = one(true);
-    assert_eq!((whole, times), (0, vec![(Reason::Cpuid, ticks)]), "as long as in the histogram");
-    let (whole, times, _) = one(false);
-    assert_eq!((whole, times), (1, vec![]));
-}
-
-#[test]
 fn injections_are_shown_on_the_way_in_and_exceptions_at_once() {
     let mut r = rig(2);
     r.write_msr(crate::lapic::msr::SVR, 0x1ff);

@@ -36,10 +36,7 @@ pub struct FakeHost {
     pub console: RefCell<Vec<u8>>,
     /// Whether it watches exits.
     pub watches: Cell<bool>,
-    /// Whether it wants only their times.
-    pub times_only: Cell<bool>,
     pub exits: RefCell<Vec<observe::Exit>>,
-    pub times: RefCell<Vec<(Reason, u64)>>,
     pub injections: RefCell<Vec<(usize, Event)>>,
 }
 
@@ -88,16 +85,8 @@ impl observe::Observer for FakeHost {
         self.watches.get()
     }
 
-    fn watches_times_only(&self) -> bool {
-        self.times_only.get()
-    }
-
     fn exit(&self, exit: &observe::Exit) {
         self.exits.borrow_mut().push(*exit);
-    }
-
-    fn exit_time(&self, reason: Reason, ticks: u64) {
-        self.times.borrow_mut().push((reason, ticks));
     }
 
     fn injection(&self, vcpu: usize, event: Event) {
