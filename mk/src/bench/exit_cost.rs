@@ -31,9 +31,9 @@ const KINDS: [(&str, f64); 6] = [
     ("a load from the IOAPIC, decoded", 2527.0),
 ];
 /// Instructions that an exit takes more while exits are traced, at most. 16 of them are the look where the guest's kernel is.
-const TRACED: f64 = 88.0;
+const TRACED: f64 = 85.0;
 /// Instructions that an exit takes more while histograms are on, at most.
-const HISTOGRAMS: f64 = 74.0;
+const HISTOGRAMS: f64 = 54.0;
 /// A count may be larger by this factor, because compilers differ.
 const TOLERANCE: f64 = 1.02;
 /// How long a guest may take to start, to report or to end.
