@@ -35,21 +35,19 @@ pub fn check(update: bool) -> Result<bool> {
     let image = fs::read(image::hypervisor()?)?;
     let found = reachable(&image)?;
     let place = paths::root().join("mk/src/branches.tsv");
-    let listed = parse(&fs::read_to_string(&place).unwrap_or_default())?;
-    let mut good = true;
+    let mut listed = parse(&fs::read_to_string(&place).unwrap_or_default())?;
     if update {
         let rows = found.iter().map(|(name, count)| {
             let reason = listed.get(name).map_or(UNKNOWN, |(_, reason)| reason);
             format!("{}\t{}\t{name}\t{reason}\n", count.linker, count.other)
         });
-        fs::write(&place, rows.collect::<String>())?;
-    } else {
-        for complaint in compare(&found, &listed) {
-            ui::error(&complaint);
-            good = false;
-        }
+        let text = rows.collect::<String>();
+        fs::write(&place, &text)?;
+        listed = parse(&text)?;
     }
-    Ok(good)
+    let complaints = compare(&found, &listed);
+    complaints.iter().for_each(|complaint| ui::error(complaint));
+    Ok(complaints.is_empty())
 }
 
 /// Reads the list: linker, other, function, reason, separated by tabs.
