@@ -98,11 +98,9 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Seconds of a usual machine that are left. Less than 0 after the end.
+    /// Seconds of a usual machine that are left. 0 after the end.
     fn seconds(&self) -> f64 {
-        let now = Instant::now();
-        let late = now.saturating_duration_since(self.end).as_secs_f64();
-        (self.end.saturating_duration_since(now).as_secs_f64() - late) / self.slow
+        self.end.saturating_duration_since(Instant::now()).as_secs_f64() / self.slow
     }
 }
 

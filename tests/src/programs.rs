@@ -10,14 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-
 use control::Counters;
 
 use crate::counts::net;
 use crate::scenario::Context;
 
-/// What [`LiveFrames`] prints of a captured frame by default: the port, the type of an ICMP message, and the fate.
-pub const CAPTURED: [&str; 3] = ["frame.interface_name", "icmp.type", "frame.comment"];
+/// What [`LiveFrames`] prints of a captured frame: the port, the type of an ICMP message, and the fate.
+const CAPTURED: [&str; 3] = ["frame.interface_name", "icmp.type", "frame.comment"];
 
 /// Frames that the port of a guest has seen: sent, given to it, and dropped there.
 pub fn frames_at(counters: &Counters, guest: &str) -> Result<u64> {
@@ -26,7 +25,7 @@ pub fn frames_at(counters: &Counters, guest: &str) -> Result<u64> {
     Ok(net.tx_packets + net.rx_packets + dropped)
 }
 
-/// Checks how many echo requests and replies of a guest's port are among these lines with [`CAPTURED`].
+/// Checks how many echo requests and replies of a guest's port are among these lines of [`LiveFrames`].
 pub fn echoes(context: &mut Context<'_>, lines: &[String], [who, guest]: [&str; 2], least: u64) -> Result<()> {
     for kind in ["8", "0"] {
         let found = lines.iter().filter(|line| **line == format!("{guest} net0\t{kind}\tpassed")).count();
@@ -72,9 +71,9 @@ pub struct LiveFrames {
 }
 
 impl LiveFrames {
-    /// Starts tshark, which prints a line with these fields for each frame that comes by the pipe.
-    pub fn of(context: &mut Context<'_>, pipe: impl Into<Stdio>, fields: &[&str]) -> Result<Self> {
-        let mut tshark = context.tshark(fields)?;
+    /// Starts tshark, which prints a line with the fields of `CAPTURED` for each frame that comes by the pipe.
+    pub fn of(context: &mut Context<'_>, pipe: impl Into<Stdio>) -> Result<Self> {
+        let mut tshark = context.tshark(&CAPTURED)?;
         let mut tshark = Running(tshark.stdin(pipe).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
         let lines = BufReader::new(tshark.0.stdout.take().context("no output of tshark")?).lines();
         let printed = Arc::new(AtomicU64::new(0));

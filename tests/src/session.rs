@@ -260,7 +260,7 @@ impl Session {
         })
     }
 
-    /// Reads the counters until they are so, with pauses. It is an error if they are not within some four minutes.
+    /// Reads the counters until `holds` accepts them, with pauses. Gives up after some four minutes. `what`: what it waits for.
     pub fn counters_when(&mut self, what: &str, mut holds: impl FnMut(&Counters) -> bool) -> Result<Counters> {
         for _ in 0..1200 {
             let counters = self.counters()?;

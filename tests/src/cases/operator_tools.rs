@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server};
 use crate::platform::QEMU;
-use crate::programs::{CAPTURED, Folder, LiveFrames, Running, echoes, frames_at};
+use crate::programs::{Folder, LiveFrames, Running, echoes, frames_at};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 
@@ -60,7 +60,7 @@ fn by_record(context: &mut Context<'_>, session: &mut Session, mut program: Prog
     let before = frames_at(&session.counters()?, "a")?;
     let program = program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = Running(program.spawn().context("cannot start sidecore-trace")?);
-    let frames = LiveFrames::of(context, program.0.stdout.take().context("no pipe")?, &CAPTURED)?;
+    let frames = LiveFrames::of(context, program.0.stdout.take().context("no pipe")?)?;
     audited(session, "captures", 1)?;
     let begun = frames_at(&session.counters()?, "a")?;
     let ping = session.act("b", &format!("ping:{PINGS}"), seconds(120))?;
@@ -142,7 +142,7 @@ fn by_console(
     };
     ensure!(status.success(), "sidecore-console: {status}");
     let pcap = std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let lines = LiveFrames::of(context, pcap, &CAPTURED)?.lines()?;
+    let lines = LiveFrames::of(context, pcap)?.lines()?;
     let (found, wanted) = (lines.len() as u64, after - begun..=after - before);
     ensure!(wanted.contains(&found), "{found} frames in the console's file, the port has counted {wanted:?}");
     echoes(context, &lines, ["console", "a"], PINGS)

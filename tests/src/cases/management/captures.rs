@@ -8,7 +8,7 @@ use control::{Command, Event, Outcome, TraceStep};
 
 use super::operator::{LOGIN, Operator};
 use crate::cases::trace;
-use crate::programs::{CAPTURED, LiveFrames, Running, echoes, frames_at};
+use crate::programs::{LiveFrames, Running, echoes, frames_at};
 use crate::scenario::seconds;
 use crate::session::{Session, number};
 
@@ -39,7 +39,7 @@ pub fn read_live(operator: &mut Operator<'_, '_>, session: &mut Session) -> Resu
     let mut ssh = operator.ssh("alice", "capture a")?;
     let mut ssh = Running(ssh.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
     let pipe = ssh.0.stdout.take().context("no pipe")?;
-    let mut frames = LiveFrames::of(operator.context, pipe, &CAPTURED)?;
+    let mut frames = LiveFrames::of(operator.context, pipe)?;
     shown(operator, "captured of a:", true)?;
     // The port of the guest has one reader, and captured frames go one way.
     ensure!(operator.fails("alice", "capture b", 1)?.contains("another client"));
