@@ -2,7 +2,7 @@
 //! `management.rs` serves it.
 
 use alloc::string::String;
-use control::{ANSWER, Caller, Channel, EVENTS};
+use control::{ANSWER, Caller, Channel, EVENTS, Permissions};
 use spin::Mutex;
 
 /// Bytes of everybody's part of the heap that the channel keeps or may need.
@@ -28,14 +28,14 @@ pub struct End {
 /// `None`: no guest manages the machine. Only the control core uses it.
 pub static END: Mutex<Option<End>> = Mutex::new(None);
 
-/// Tells the guest an event. `of`: the guest whose output it is. Its own output is not told to it, because a program that logs
-/// what it reads would never end.
+/// Tells the guest an event. `of`: the guest whose output it is. It needs the permission `console` to see one. Its own output is
+/// not told to it, because a program that logs what it reads would never end.
 pub fn event(line: &str, of: Option<&str>) {
     // `management.rs` may log while it holds the lock. The guest does not get such a line.
     let Some(mut end) = END.try_lock() else { return };
     if let Some(end) = &mut *end
         && end.conversation.1.is_some()
-        && of != Some(&*end.name)
+        && of.is_none_or(|of| of != &*end.name && end.caller.allowed.contains(Permissions::CONSOLE))
     {
         end.channel.event(line, of.is_some());
     }

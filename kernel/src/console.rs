@@ -86,6 +86,8 @@ type Waiting = (Level, String<RECORD>);
 static QUEUE: Queue<Waiting, 32> = Queue::new();
 /// Number of records dropped because the queue was full.
 pub static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// Whether what guests write stays off COM2: `[com2] allow` lacks `console`.
+static NO_GUESTS_ON_COM2: AtomicBool = AtomicBool::new(false);
 /// Whether the log stays off COM1, because the operator's shell shows a guest's console there.
 pub static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -548,8 +550,22 @@ pub fn room_com2() -> Option<usize> {
     takes.then(|| ports.room(Side::Com2, Class::Guest))
 }
 
-/// Sends an event of a guest to COM2. Returns false if it does not fit; then the caller counts it.
+/// Keeps what guests write off COM2 from now on.
+pub fn keep_guests_off_com2() {
+    NO_GUESTS_ON_COM2.store(true, Ordering::Relaxed);
+}
+
+/// Bytes of a guest's output that COM2 has room for. `None` if nobody reads it there, or nobody may.
+pub fn room_for_guests() -> Option<usize> {
+    if NO_GUESTS_ON_COM2.load(Ordering::Relaxed) { None } else { room_com2() }
+}
+
+/// Sends an event with a guest's output to COM2, unless nobody may see it there. Returns false if it does not fit; then the caller
+/// counts it.
 pub fn send_guest(line: &str) -> bool {
+    if NO_GUESTS_ON_COM2.load(Ordering::Relaxed) {
+        return true;
+    }
     let mut ports = PORTS.lock();
     let fits = ports.room(Side::Com2, Class::Guest) >= line.len();
     if ports.is_open(Side::Com2) && !fits && !WAITS.load(Ordering::Relaxed) {

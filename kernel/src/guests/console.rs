@@ -227,7 +227,7 @@ impl Reader {
             }
         }
         // Nobody waits for a UART that takes nothing.
-        if how == Drain::Detached && console::room_com2().is_some() {
+        if how == Drain::Detached && console::room_for_guests().is_some() {
             return Err(event);
         }
         channel::event(&event, Some(name));

@@ -45,7 +45,8 @@ impl Guest {
         }
         for (number, port) in ports.open_ports() {
             // Without a reader of COM2 it waits in the guest.
-            let room = crate::console::room_com2().unwrap_or(0).saturating_sub(EVENT_BYTES).saturating_sub(name.len());
+            let room =
+                crate::console::room_for_guests().unwrap_or(0).saturating_sub(EVENT_BYTES).saturating_sub(name.len());
             let room = room.saturating_sub(port.len());
             let mut chunk = [0; PORT_BYTES];
             let most = PORT_BYTES.min(room / JSON_BYTES);
