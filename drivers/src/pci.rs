@@ -272,6 +272,63 @@ impl ConfigSpace {
         }
     }
 
+    /// Returns the offset of a function's first capability with this ID (PCI 3.0, 6.7). `None`: it has none. A list that leads into itself
+    /// ends.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::read`].
+    #[must_use]
+    pub unsafe fn capability(&self, at: Address, id: u8) -> Option<u16> {
+        // SAFETY: the caller's promise. All registers are of the standard header, or below 256.
+        unsafe {
+            if self.read(at, COMMAND) >> 16 & HAS_CAPABILITIES == 0 {
+                return None;
+            }
+            let mut next = self.read(at, CAPABILITIES) as u8;
+            for _ in 0..MAX_CAPABILITIES {
+                let place = next & !3;
+                if place < FIRST_CAPABILITY {
+                    return None;
+                }
+                let register = self.read(at, place.into());
+                if register as u8 == id {
+                    return Some(place.into());
+                }
+                next = (register >> 8) as u8;
+            }
+        }
+        None
+    }
+
+    /// Brings a function to full power, state D0. In a deeper state its memory does not answer. Returns the state that it was in, 1 to 3:
+    /// D1, D2, D3hot. `None`: it was at full power, or has no capability for it. A function that loses its registers on the way gets its base
+    /// addresses again (PCI Power Management 1.2, 3.2.4, 5.4.1, 5.6.1).
+    ///
+    /// `wait`: waits for so many microseconds.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::write`]; nobody drives the function.
+    pub unsafe fn wake(&self, at: Address, wait: impl FnOnce(u64)) -> Option<u8> {
+        // SAFETY: the caller's promise. PME_Status is cleared by writing 1, so it stays; everything else in the upper half can only be read.
+        unsafe {
+            let place = self.capability(at, POWER_MANAGEMENT)?.checked_add(4)?;
+            let status = self.read(at, place);
+            let state = status & POWER_STATE;
+            if state == 0 {
+                return None;
+            }
+            let bars: [u32; 6] = core::array::from_fn(|index| self.read(at, bar_offset(index as u8)));
+            self.write(at, place, status & !(POWER_STATE | PME_STATUS));
+            wait(if state == POWER_STATE { AFTER_D3 } else { AFTER_D2 });
+            if status & NO_SOFT_RESET == 0 {
+                for (index, bar) in (0..).zip(bars) {
+                    self.write(at, bar_offset(index), bar);
+                }
+            }
+            Some(state as u8)
+        }
+    }
+
     /// Returns address and size of the memory that a function's base address register names. `index`: 0 to 5. During
     /// the call the function does not answer accesses to its ports and memory.
     ///
@@ -407,6 +464,14 @@ const MSI_ENABLE: u32 = 1 << 16;
 /// Capability ID of MSI-X, and its enable bit.
 const MSIX: u8 = 0x11;
 const MSIX_ENABLE: u32 = 1 << 31;
+/// Capability ID of power management. In its register PMCSR: the state, that the way from D3hot to D0 is no reset, that an event waits.
+const POWER_MANAGEMENT: u8 = 1;
+const POWER_STATE: u32 = 3;
+const NO_SOFT_RESET: u32 = 1 << 3;
+const PME_STATUS: u32 = 1 << 15;
+/// Microseconds from D3hot, and from D1 or D2, to D0.
+const AFTER_D3: u64 = 10_000;
+const AFTER_D2: u64 = 200;
 const BAR0: u16 = 0x10;
 const LAST_BAR: u16 = 0x24;
 
@@ -527,6 +592,53 @@ mod tests {
             let (active, _) =
                 silenced(&[(4, 0x10_0000), (0x34, 0x50), (0x50, 0x0001_0005 | next << 8), (0xfc, u32::MAX)]);
             assert!(active.messages);
+        }
+    }
+
+    /// Wakes the first function of a bus with these registers. Returns its state before, the wait, and the registers.
+    fn woken(registers: &[(usize, u32)], resets: bool) -> (Option<u8>, u64, Vec<u32>) {
+        let mut bus = Bus::new();
+        bus.add(0, registers);
+        let base = bus.0.as_mut_ptr();
+        let space = ConfigSpace::Ecam { base: base.expose_provenance() as u64, first: 0, last: 0 };
+        let mut waited = 0;
+        let wait = |micros| {
+            waited = micros;
+            if resets {
+                // SAFETY: these are the six base addresses in the vector, which only this thread uses.
+                (4..10).for_each(|register| unsafe { base.add(register).write_volatile(0) });
+            }
+        };
+        // SAFETY: the function is the first 1,024 words of the vector.
+        let state = unsafe { space.wake(Address { bus: 0, device: 0, function: 0 }, wait) };
+        (state, waited, bus.0[..64].to_vec())
+    }
+
+    #[test]
+    fn a_function_that_sleeps_is_woken_and_keeps_its_base_addresses() {
+        // PMCSR at 0x44: D3hot, PME_En and PME_Status.
+        let head = [(4, 0x10_0000), (0x10, 0xfe00_000c), (0x14, 0x12), (0x34, 0x40), (0x40, 0x0001)];
+        for (pmcsr, state, waits) in [(0x8103, Some(3), 10_000), (0x8102, Some(2), 200), (0x8101, Some(1), 200)] {
+            let all = [&head[..], &[(0x44, pmcsr)]].concat();
+            let (was, waited, left) = woken(&all, true);
+            assert_eq!((was, waited, left[0x44 / 4]), (state, waits, 0x0100), "PME_Status is not cleared by this");
+            assert_eq!([left[4], left[5]], [0xfe00_000c, 0x12]);
+        }
+        // With No_Soft_Reset nothing is lost, and nothing is written.
+        let (was, _, left) = woken(&[&head[..], &[(0x44, 0x000b)]].concat(), true);
+        assert_eq!((was, left[0x44 / 4], left[4]), (Some(3), 8, 0));
+    }
+
+    #[test]
+    fn a_function_at_full_power_or_without_a_capability_for_it_is_left_alone() {
+        for registers in [
+            &[(4, 0x10_0000), (0x34, 0x40), (0x40, 0x0001), (0x44, 0x8100)][..],
+            &[(4, 0x10_0000), (0x34, 0x40), (0x40, 0x4005), (0x44, 3)],
+            &[(4, 0), (0x34, 0x40), (0x40, 0x0001), (0x44, 3)],
+        ] {
+            let (was, waited, left) = woken(registers, true);
+            assert_eq!((was, waited), (None, 0));
+            assert_eq!(left[0x44 / 4], registers.iter().find(|(offset, _)| *offset == 0x44).unwrap().1);
         }
     }
 

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code, reason = "configuration space, and who may write memory")]
 
-use crate::{registers::Pages, usb};
-use alloc::vec::Vec;
+use crate::{arch::time, registers::Pages, report, usb};
+use alloc::{format, vec::Vec};
 use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
 use drivers::pci::{Address, BadBar, ConfigSpace, MemoryBar, Seen, command};
@@ -151,6 +151,18 @@ impl Function {
         // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan. Nobody drives the
         // function yet, because its driver calls this before it starts.
         unsafe { self.space.memory_bar(self.at, index) }
+    }
+
+    /// Brings it to full power, if firmware has left it in a deeper state. Says so in the report. The function's driver calls it before
+    /// anything else.
+    pub fn wake(&self) {
+        let _guard = CONFIG.lock();
+        // SAFETY: as in `memory_bar`.
+        let state = unsafe { self.space.wake(self.at, time::delay_micros) };
+        if let Some(state) = state {
+            let name = if state == 3 { "D3hot".into() } else { format!("D{state}") };
+            report::found(format!("PCI function {} was in power state {name}; it is at full power now", self.at));
+        }
     }
 
     /// Enables its BARs in memory, and disables its interrupts.

@@ -120,6 +120,7 @@ pub fn open(function: Function, with_queue: bool) -> Result<Opened, String> {
     if !function.set_bus_master(false) {
         return Err("configuration space is in use".into());
     }
+    function.wake();
     let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
     if bar.size < BAR_BYTES {
         return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));

@@ -44,6 +44,7 @@ pub fn take(function: Function, bytes: usize) -> Result<Parts, String> {
     if !bit.set(false) {
         return Err("configuration space is in use".into());
     }
+    function.wake();
     let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
     if bar.size < BAR_BYTES as u64 {
         return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));

@@ -19,7 +19,7 @@ use crate::linux::{Linux, Setup as Peer};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
-use crate::setup::Uplink;
+use crate::setup::{Uplink, grub_writes};
 
 /// These scenarios. The one whose device leaves the bus comes last, because the device's complaints do not count after
 /// that.
@@ -154,12 +154,22 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Joined> {
     let a = if wanted.any(&["uplink-rebind"]) { guest(1).memory_mib(256) } else { guest(1) };
     let memory_mib = OUTSIDE.memory_mib + if wanted.any(&["uplink"]) { file(context) } else { 0 };
     let outside = Peer { memory_mib, reboots: wanted.any(&["uplink-faults"]), ..OUTSIDE };
-    let mut joined = boot(context, &connected("uplink", &[a, guest(2)]), &outside, &["a", "b"], false)?;
+    let mut setup = connected("uplink", &[a, guest(2)]);
+    setup.grub = firmware_lets_it_sleep();
+    let mut joined = boot(context, &setup, &outside, &["a", "b"], false)?;
+    let woken = "PCI function 01:00.0 was in power state D3hot; it is at full power now";
+    ensure!(joined.session.console()?.contains(woken), "the report does not say that the NIC was woken");
     for guest in ["a", "b"] {
         let ping = ask(&mut joined.session, guest, "ping:20")?;
         ensure!(number(&ping, "received")? >= 18, "the machine outside answers guest {guest} too rarely: {ping}");
     }
     Ok(joined)
+}
+
+/// GRUB's commands that leave the NIC, which is 01:00.0, in D3hot: it answers for its configuration space only, and waking it is a reset,
+/// after which it has no base addresses. PMCSR is the second register of the model's first capability.
+fn firmware_lets_it_sleep() -> Vec<String> {
+    grub_writes(1 << 8, 0x44, 3).to_vec()
 }
 
 fn uplink(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
