@@ -267,7 +267,7 @@ impl Core {
 
     fn serve(&'static self) -> ! {
         loop {
-            idle::wait(&self.kick);
+            idle::sleep(&self.kick);
             self.kick.store(false, Ordering::SeqCst);
             let job = self.job.lock().take();
             if let Some(job) = job {

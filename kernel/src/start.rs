@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{apic, cpuid, idt, ioapic, pic, time, timer},
+    arch::{apic, cpuid, idle, idt, ioapic, pic, time, timer},
     boots, console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
@@ -141,7 +141,13 @@ extern "C" fn on_own_stack() -> ! {
         report::warning("no CMOS clock, or it shows nonsense: guests begin in 1970");
     }
     machine_check::describe();
-    report::add_all(findings::speed::means(&speed::Processor::new(cpuid::words)));
+    let processor = speed::Processor::new(cpuid::words);
+    let sleep = speed::sleep(&processor, cpuid::words);
+    if let Ok(sleep) = sleep {
+        idle::sleep_by(sleep);
+    }
+    report::add_all(findings::speed::means(&processor));
+    report::add_all(findings::speed::idle(sleep));
     step::begin(Step::Pci);
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
     find_pci();

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use control::ReportEntry;
-use speed::{Asked, Features, Left, Outcome, Processor, Refused, Turbo, Watched};
+use speed::{Asked, Features, Halts, Left, Outcome, Processor, Refused, Sleep, Turbo, Watched};
 
 use crate::cores::ranges;
 use crate::{fallback, found, warning};
@@ -35,6 +35,22 @@ pub fn means(processor: &Processor) -> Option<ReportEntry> {
     } else {
         found(format!("the frequency is set by {}", means.join(", ")))
     })
+}
+
+/// How a core without work sleeps. `None`: this is a virtual machine, where the hypervisor beneath decides it.
+#[must_use]
+pub fn idle(sleep: Result<Sleep, Halts>) -> Option<ReportEntry> {
+    let because = |why: &str| Some(fallback(format!("cores without work halt by HLT, which is C1: {why}")));
+    match sleep {
+        Ok(Sleep { hint }) => {
+            let state = (hint >> 4).saturating_add(1);
+            Some(found(format!("cores without work sleep in MWAIT's state C{state} (hint {hint:#x})")))
+        }
+        Err(Halts::Virtual) => None,
+        Err(Halts::Vendor) => because("what is deeper is the firmware's choice on this processor"),
+        Err(Halts::NoMwait) => because("the processor has no MWAIT, or the firmware has switched it off"),
+        Err(Halts::NoDeeper) => because("CPUID names no deeper state, so the firmware may have switched C-states off"),
+    }
 }
 
 /// How an engine's core was raised to full speed. `others`: number of the cores that run besides.

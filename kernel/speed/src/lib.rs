@@ -4,7 +4,8 @@
 //!  CPUID ─▶ Processor ─┬─▶ raise()         an engine's core, once: MSRs written for full speed ─▶ Outcome
 //!                      ├─▶ Meter::look()   an engine's core, once a second: average speed, throttling
 //!                      ├─▶ watch()         an engine's core, once: the longest time for which something else had it
-//!                      └─▶ microcode()     each core, once: the revision of its microcode
+//!                      ├─▶ microcode()     each core, once: the revision of its microcode
+//!                      └─▶ sleep()         how a core without work sleeps
 //! ```
 //!
 //! All of it goes through [`Msrs`], whose accesses may fail. `findings::speed` makes the report's sentences of the outcomes.
@@ -16,6 +17,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod gap;
+mod idle;
 mod meter;
 mod microcode;
 mod msrs;
@@ -23,6 +25,7 @@ mod processor;
 mod raise;
 
 pub use gap::{Watched, watch};
+pub use idle::{Halts, Sleep, sleep};
 pub use meter::{Causes, Look, Meter};
 pub use microcode::microcode;
 pub use msrs::{Access, Msrs, Refused};

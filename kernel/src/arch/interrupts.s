@@ -82,12 +82,25 @@ interrupt_common:
 // A core would sleep through an NMI between the check and HLT. So the handlers move RIP from the window to its end.
 // An interrupt cannot come there, because "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI). On Bochs 3.0 it
 // can come between the two. Without the handlers, a core there slept until another core signalled it.
+// park_deep(kick: *const bool, hint: u32): the same by MWAIT, which an interrupt or an NMI ends, and a write to *kick's cache line too.
 .balign 16
 .global park
+.global park_deep
 .global park_window_start
 .global park_window_end
-park:
+park_deep:
+    mov rax, rdi
+    xor ecx, ecx
+    xor edx, edx
+    monitor
 park_window_start:
+    cmp byte ptr [rdi], 0
+    jne park_window_end
+    mov eax, esi
+    sti
+    mwait
+    jmp park_window_end
+park:
     cmp byte ptr [rdi], 0
     jne park_window_end
     sti
