@@ -98,10 +98,23 @@ pub enum Uplink {
     Igb,
 }
 
+/// The UARTs of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uarts {
+    /// COM1 and COM2.
+    Two,
+    /// The UART of COM1's port has what is COM2 for the scenario, and the other way round: people's text comes by COM2's port.
+    Swapped,
+    /// One at COM1's port, for people and programs: sidecore's options need `json=com1`. The scenario can type on it.
+    One,
+    /// None. The scenario's COM1 and COM2 stay empty.
+    None,
+}
+
 /// The number of its slot. QEMU's 82576 has virtual functions 16 and 17 slots further, which have to be free.
 pub const IGB_SLOT: &str = "08";
 
-/// GRUB's commands that write to a function of bus 0. `function`: its device and function number. `register`: its place in
+/// GRUB's commands that write to a function. `function`: its bus, device and function number, in 8, 5 and 3 bits. `register`: its place in
 /// configuration space.
 #[must_use]
 pub fn grub_writes(function: u32, register: u32, value: u32) -> [String; 2] {
@@ -344,11 +357,10 @@ pub struct Setup {
     pub idle_usb: bool,
     /// One more ACPI table, with its header. QEMU makes its checksum.
     pub acpi_table: Option<Vec<u8>>,
-    /// The UART of COM1's port has what is COM2 for the scenario, and the other way round: people's text comes by COM2's port.
-    pub swapped_uarts: bool,
-    /// The machine has one UART, at COM1's port, for people and programs: sidecore's options need `json=com1`. The scenario can type
-    /// on it. On QEMU.
-    pub one_uart: bool,
+    /// Its UARTs. Other than two on QEMU.
+    pub uarts: Uarts,
+    /// It has no graphics card. On QEMU.
+    pub no_screen: bool,
     /// GRUB sets this graphics mode for sidecore (`800x600x24`). By BIOS from the CD. `None`: VGA's text.
     pub graphics: Option<&'static str>,
     /// The firmware has a store of error records (ACPI's ERST), in the file `store` in the folder of the logs. On QEMU.
@@ -409,8 +421,8 @@ impl Setup {
             far: None,
             idle_usb: false,
             acpi_table: None,
-            swapped_uarts: false,
-            one_uart: false,
+            uarts: Uarts::Two,
+            no_screen: false,
             graphics: None,
             store: false,
             post_codes: false,

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use scenarios::machine::Machine;
-use scenarios::setup::{Medium, Setup, Uplink};
+use scenarios::setup::{Medium, Setup, Uarts, Uplink};
 
 use super::process::{self, Run};
 use super::qemu;
@@ -67,7 +67,7 @@ fn lacking(setup: &Setup) -> Option<&'static str> {
     let disks =
         !setup.nvme.is_empty() || !setup.virtio_disks.is_empty() || setup.image.is_some() || setup.in_slot.is_some();
     let reports = setup.record_exits || setup.logs_instructions || setup.traces_admin || setup.post_codes;
-    let ports = setup.acpi_table.is_some() || setup.swapped_uarts || setup.one_uart;
+    let ports = setup.acpi_table.is_some() || setup.uarts != Uarts::Two || setup.no_screen;
     [
         (setup.medium != Medium::Disc, "medium but a CD"),
         (setup.uplink != Uplink::None, "uplink"),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use scenarios::setup::{Feature, HOST_ADDRESS, Iommu, Medium, SECOND_HOST_ADDRESS, Setup, Uplink};
+use scenarios::setup::{Feature, HOST_ADDRESS, Iommu, Medium, SECOND_HOST_ADDRESS, Setup, Uarts, Uplink};
 
 use super::monitor::Monitor;
 use super::process::{Process, Run, SocketPath};
@@ -41,7 +41,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let listen =
         |at: &SocketPath| UnixListener::bind(&at.0).with_context(|| format!("cannot listen on {}", at.0.display()));
     let (listener, monitor_listener) = (listen(&socket)?, listen(&monitor)?);
-    let typed = (setup.typed || setup.one_uart).then(|| SocketPath::new("com1"));
+    let typed = (setup.typed || setup.uarts == Uarts::One).then(|| SocketPath::new("com1"));
     let typed_listener = typed.as_ref().map(listen).transpose()?;
     let console = console.or(typed.as_ref().map(|path| path.0.as_path()));
     let com1 = run.folder.join("com1").display().to_string();
@@ -73,12 +73,13 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         None => format!("file,id=com1,path={com1}"),
     };
     command.args(["-chardev", &first]);
-    let uarts: &[&str] = match (setup.one_uart, setup.swapped_uarts) {
-        (true, _) => &["com1"],
-        (false, false) => &["com1", "com2"],
-        (false, true) => &["com2", "com1"],
+    let uarts: &[&str] = match setup.uarts {
+        Uarts::Two => &["com1", "com2"],
+        Uarts::Swapped => &["com2", "com1"],
+        Uarts::One => &["com1"],
+        Uarts::None => &[],
     };
-    if !setup.one_uart {
+    if setup.uarts != Uarts::One {
         command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display())]);
     }
     for uart in uarts {
@@ -145,7 +146,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
     let mut process = Process::start(&mut command, run, record.map(|path| (path, "vmrun!")))?;
 
     let words = run.folder.join("emulator");
-    let com2 = if setup.one_uart { None } else { Some(accept(&listener, &mut process, &words)?) };
+    let com2 = if setup.uarts == Uarts::One { None } else { Some(accept(&listener, &mut process, &words)?) };
     process.monitor = Some(Monitor::new(accept(&monitor_listener, &mut process, &words)?)?);
     let com1 = typed_listener.map(|listener| accept(&listener, &mut process, &words)).transpose()?;
     match (com2, com1) {
@@ -177,7 +178,8 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
     let most = setup.cpus + setup.offline;
     let processors = format!("{},maxcpus={most},sockets={},threads={}", setup.cpus, setup.sockets, setup.threads);
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
-    command.args(["-nic", "none", "-display", "none", "-nodefaults", "-vga", "std"]);
+    command.args(["-nic", "none", "-display", "none", "-nodefaults"]);
+    command.args(["-vga", if setup.no_screen { "none" } else { "std" }]);
     if setup.after_reset.is_some() {
         command.arg("-no-shutdown");
     } else if !setup.reboots {

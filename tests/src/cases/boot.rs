@@ -131,6 +131,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 "40 cores, all started together, and told as ranges; with --full 288 without a guest",
                 QEMU,
             )
+            .longer_on(QEMU)
             .taking_turns(),
             many_cores,
         ),

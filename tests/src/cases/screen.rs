@@ -12,11 +12,11 @@ use serde_json::json;
 
 use crate::boot::{Boot, Check, Shared, alone};
 use crate::cases::media::FIRMWARE_MIB;
-use crate::guests::{Guest, server};
+use crate::guests::{Guest, server, with_entries};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
-use crate::setup::{Feature, Medium};
+use crate::setup::{Feature, Medium, Setup, Uarts};
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -85,7 +85,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             by_spcr,
         ),
         alone(
-            scenario("console-none", "no serial port is used: the guests run all the same, and the screen tells")
+            scenario("console-none", "no serial port is used, or there is none: the guests run all the same, and the screen tells; nor a screen: they run")
                 .taking_turns(),
             none,
         ),
@@ -192,7 +192,7 @@ fn last_row_is(session: &Session, row: &str) -> Result<bool> {
 fn shared(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     const FAKED: &[u8] = b"{\"event\":\"guest\",\"guest\":\"b\",\"state\":\"stopped\"}";
     let mut setup = server("console-shared", &[Guest::new(1).then("obey")]);
-    (setup.one_uart, setup.options) = (true, "emulator json=com1");
+    (setup.uarts, setup.options) = (Uarts::One, "emulator json=com1");
     let mut session = context.boot(&setup)?;
     session.all_obey(["a"])?;
     session.forget();
@@ -312,7 +312,7 @@ fn post_codes(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 fn by_spcr(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("console-spcr", &[Guest::new(1).then("wait")]);
     setup.acpi_table = Some(spcr(PORTS, 0x2f8, 57_600));
-    setup.swapped_uarts = true;
+    setup.uarts = Uarts::Swapped;
     let mut session = context.boot(&setup)?;
     session.booted(seconds(60))?;
     session.result("a", "up", seconds(240))?;
@@ -336,10 +336,24 @@ fn by_spcr(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 }
 
 fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    // The second guest switches itself off, which only a guest that works can.
     let mut setup = server("console-none", &[Guest::new(1).then("wait"), Guest::new(2).then("poweroff")]);
     setup.options = "emulator console=none json=none";
+    told_by_the_screen(context, &setup)?;
+    // The machine has no UART, for GRUB neither.
+    (setup.uarts, setup.options) = (Uarts::None, "emulator");
+    told_by_the_screen(context, &setup)?;
+    // Nor a screen. Only its end, which is ACPI's S5, tells that both guests have run.
+    let guests = [Guest::new(1).then("poweroff"), Guest::new(2).then("poweroff")];
+    setup = with_entries(server("console-none", &guests), "[control]\nend_when_guests_stop = true\n\n");
+    (setup.uarts, setup.no_screen, setup.reboots, setup.options) = (Uarts::None, true, true, "");
     let mut session = context.boot(&setup)?;
+    session.monitor("set-action", &json!({ "shutdown": "pause" }))?;
+    session.off(seconds(240))
+}
+
+fn told_by_the_screen(context: &mut Context<'_>, setup: &Setup) -> Result<()> {
+    // The second guest switches itself off, which only a guest that works can.
+    let mut session = context.boot(setup)?;
     let deadline = Instant::now() + seconds(120);
     let shown = loop {
         let shown = text(&mut session)?;
