@@ -75,18 +75,28 @@ pub fn attempt(file: &'static str, hashes: &[(&str, Sha256)]) -> &'static str {
     }
 }
 
+/// Whether this boot took `previous.toml` because the other file has not come to run.
+pub fn took_previous() -> bool {
+    TOOK_PREVIOUS.load(Ordering::Relaxed)
+}
+
 /// Notes that the control loop begins.
 pub fn runs() {
-    keep(|record| Record {
-        attempts: attempts::after_success(record.attempts, TOOK_PREVIOUS.load(Ordering::Relaxed)),
-        state: State::Running,
-        ..record
-    });
+    keep(|record| Record { state: State::Running, ..record });
+}
+
+/// Notes that this boot has come to run: its guests have started, and nothing has failed for a while.
+pub fn has_come_to_run() {
+    keep(|record| Record { attempts: attempts::after_success(record.attempts, took_previous()), ..record });
 }
 
 /// Notes that the machine ends in order.
 pub fn ends() {
-    keep(|record| Record { state: State::Ended, ..record });
+    keep(|record| Record {
+        attempts: attempts::after_success(record.attempts, took_previous()),
+        state: State::Ended,
+        ..record
+    });
 }
 
 /// The record of the boot before in the firmware's store.

@@ -14,6 +14,7 @@ use crate::{
     machine_watchdog, management, modules, options, pci, power, report,
     trace::reader::{EndAtPort, Reader},
 };
+use ::boots::settling::Settling;
 use ::trace::frames::{FIRST_UPLINK, Port};
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
@@ -61,6 +62,8 @@ pub struct Operator {
     putting: Option<Way>,
     /// What to do once all guests are down.
     ending: Option<Ending>,
+    /// `None`: this boot has come to run.
+    settling: Option<Settling>,
 }
 
 /// `top`, and when it is drawn.
@@ -83,6 +86,9 @@ impl Operator {
     pub fn new(guests: Guests, config: Config, trace: Reader) -> Self {
         let person = Caller::cable(Way::Com1, Permissions::all());
         let script = Caller::cable(Way::Com2, config.com2);
+        if !config.com2.contains(Permissions::CONSOLE) {
+            console::keep_guests_off_com2();
+        }
         Self {
             shell: Shell::new(),
             lines: LineReader::new(),
@@ -95,6 +101,7 @@ impl Operator {
             apply: Apply::default(),
             putting: None,
             ending: None,
+            settling: Some(Settling::new()),
         }
     }
 
@@ -151,6 +158,7 @@ impl Operator {
         disks::service();
         engines::service();
         self.guests.poll(self.shell.attached());
+        self.settle();
         self.apply.tick(time::now_millis(), &mut self.guests, &mut self.config, self.ending.is_some());
         if let Some(ended) = self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
@@ -177,6 +185,19 @@ impl Operator {
                 Ending::Shutdown => self.end("shutdown"),
                 Ending::Reboot => self.end("reboot"),
             }
+        }
+    }
+
+    /// Looks whether this boot has come to run, until it has.
+    fn settle(&mut self) {
+        let Some(settling) = &mut self.settling else { return };
+        let starting = self.guests.are_starting();
+        if !starting {
+            options::self_test_with_guests(boots::took_previous());
+        }
+        if settling.has_settled(time::now_millis(), starting) {
+            self.settling = None;
+            boots::has_come_to_run();
         }
     }
 

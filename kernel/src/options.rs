@@ -9,8 +9,8 @@
 //!   end.
 //! - `selftest=panic|stack-overflow|null`: fail on purpose after the report, to test that the message arrives.
 //! - `selftest=panic-at-shutdown`: fail at the command `shutdown`, while everything runs.
-//! - `selftest=panic-at-configuration|stuck-at-configuration`: fail, or make no progress, when `sidecore.toml` is taken, but not when
-//!   `previous.toml` is.
+//! - `selftest=stuck-at-configuration|panic-with-guests`: make no progress when `sidecore.toml` is taken, or fail when its guests have
+//!   started, but not if `previous.toml` is taken.
 //! - `panic=SECONDS`: time from a failure that stops the machine to its reset, 1 to 86400, or 0 for no reset. Without it: 10 if there is a
 //!   boot module `previous.toml`, otherwise no reset.
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
@@ -45,9 +45,9 @@ enum SelfTest {
     Panic,
     StackOverflow,
     Null,
-    PanicAtConfiguration,
     PanicAtShutdown,
     StuckAtConfiguration,
+    PanicWithGuests,
     StuckControl,
     StuckEngine,
     StuckGuest,
@@ -62,9 +62,9 @@ impl SelfTest {
         ("panic", Self::Panic),
         ("stack-overflow", Self::StackOverflow),
         ("null", Self::Null),
-        ("panic-at-configuration", Self::PanicAtConfiguration),
         ("panic-at-shutdown", Self::PanicAtShutdown),
         ("stuck-at-configuration", Self::StuckAtConfiguration),
+        ("panic-with-guests", Self::PanicWithGuests),
         ("stuck-control", Self::StuckControl),
         ("stuck-engine", Self::StuckEngine),
         ("stuck-guest", Self::StuckGuest),
@@ -230,14 +230,17 @@ pub fn self_test() {
     }
 }
 
-/// Fails on purpose if the command line asks for that with this configuration. `is_previous`: it is `previous.toml`.
+/// Makes no progress if the command line asks for that with this configuration. `is_previous`: it is `previous.toml`.
 pub fn self_test_of_configuration(is_previous: bool) {
-    let wanted = *SELF_TEST.lock();
-    match wanted {
-        _ if is_previous => {}
-        Some(SelfTest::PanicAtConfiguration) => panic!("selftest=panic-at-configuration"),
-        Some(SelfTest::StuckAtConfiguration) => spin(|| false),
-        _ => {}
+    if !is_previous && is_wanted(SelfTest::StuckAtConfiguration) {
+        spin(|| false);
+    }
+}
+
+/// Fails on purpose when the guests have started, if the command line asks for that with this configuration.
+pub fn self_test_with_guests(is_previous: bool) {
+    if !is_previous && is_wanted(SelfTest::PanicWithGuests) {
+        panic!("selftest=panic-with-guests");
     }
 }
 

@@ -1,21 +1,20 @@
 //! Loads the configuration: `sidecore.toml` from the boot modules, or the default. Checks it against this machine.
 
 use crate::{
-    cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, trace, uplink,
-    virt,
+    boots, cache, console, cores, disks, facts::facts, guests, halt::halt, heap, mem, modules, options, report, trace,
+    uplink, virt,
 };
 use alloc::{format, vec::Vec};
-use config::{Completion, Config, Mistake, Plan, Sha256, Smt, Topology};
+use config::{Completion, Config, Mistake, Parsed, Plan, Sha256, Smt, Topology};
 use control::{Event, Level};
 use log::LevelFilter;
 
 /// Name of the configuration file among the boot modules.
 pub const FILE: &str = "sidecore.toml";
 
-/// Reads and checks the configuration in the boot module `name`, divides the cores, and reports every mistake. `hashes` are those of
+/// Reads and checks the configuration in the boot module `name`, or in `previous.toml` ([`choose`]), divides the cores, and reports every mistake. `hashes` are those of
 /// the boot modules.
 pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
-    let facts = facts();
     let names: Vec<&str> = hashes.iter().map(|(name, _)| *name).collect();
     // Bochs reserves a bit of the APIC ID for one thread a core, and does not use it in its APIC IDs.
     let flat = virt::is_bochs();
@@ -23,25 +22,14 @@ pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
         report::fallback("this is Bochs: each processor is taken for a core, whatever CPUID says of threads");
     }
     let topology = cores::topology(flat);
-    let (mut config, mut mistakes) = match facts.modules.iter().find(|m| m.name == name) {
-        Some(file) => {
-            // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
-            let bytes = config::heap(file.bytes().len().min(config::MAX_FILE));
-            if let Err(e) = heap::ensure_room(bytes) {
-                halt(format_args!("no memory to read {name}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
-            }
-            let parsed = config::parse(name, file.bytes());
-            (parsed.config, parsed.mistakes)
-        }
+    let (mut config, mut mistakes) = match choose(name, hashes) {
+        Some(parsed) => (parsed.config, parsed.mistakes),
         None => {
             let (config, said) = config::default_config(&topology, &names);
             report::decision(said);
             (config, Vec::new())
         }
     };
-    mistakes.extend(config::check_modules(&mut config, &names));
-    let hash_of = |name: &str| hashes.iter().find(|(of, _)| *of == name).map(|&(_, hash)| hash);
-    mistakes.extend(config::check_hashes(&mut config, hash_of));
     // The decoder's memory is taken here, so the guests have that much less.
     mistakes.extend(config::check_packed(&mut config, modules::content));
     // The drivers of the disks take their memory here, so the guests have that much less.
@@ -78,6 +66,39 @@ pub fn load(name: &str, hashes: &[(&str, Sha256)]) -> (Config, Plan) {
     describe(&config, &plan, &topology);
     cache::divide(&config);
     (config, plan)
+}
+
+/// The configuration in the boot module `name`, or that of `previous.toml` if the operator reaches the machine only with that. `None`:
+/// there is neither.
+fn choose(name: &str, hashes: &[(&str, Sha256)]) -> Option<Parsed> {
+    let first = read(name, hashes);
+    let why = match &first {
+        Some(parsed) => config::out_of_reach(parsed),
+        None => Some(format!("there is no boot module {name}")),
+    };
+    let (Some(why), false) = (why, name == boots::PREVIOUS) else { return first };
+    let Some(previous) = read(boots::PREVIOUS, hashes).filter(|parsed| config::out_of_reach(parsed).is_none()) else {
+        return first;
+    };
+    first.into_iter().flat_map(|parsed| parsed.mistakes).for_each(tell);
+    report::warning(format!("{why}: {} is taken", boots::PREVIOUS));
+    Some(previous)
+}
+
+/// Reads a boot module as a configuration, and checks it against the other modules. `None`: there is no such module.
+fn read(name: &str, hashes: &[(&str, Sha256)]) -> Option<Parsed> {
+    let file = facts().modules.iter().find(|module| module.name == name)?;
+    // The parser cannot refuse for want of memory, so the heap gets what it needs at most.
+    let bytes = config::heap(file.bytes().len().min(config::MAX_FILE));
+    if let Err(e) = heap::ensure_room(bytes) {
+        halt(format_args!("no memory to read {name}, {} KiB: {e}", file.bytes().len().div_ceil(1024)));
+    }
+    let mut parsed = config::parse(name, file.bytes());
+    let names: Vec<&str> = hashes.iter().map(|(name, _)| *name).collect();
+    parsed.mistakes.extend(config::check_modules(&mut parsed.config, &names));
+    let hash_of = |name: &str| hashes.iter().find(|(of, _)| *of == name).map(|&(_, hash)| hash);
+    parsed.mistakes.extend(config::check_hashes(&mut parsed.config, hash_of));
+    Some(parsed)
 }
 
 fn tell(mistake: Mistake) {

@@ -56,6 +56,9 @@ pub struct Options {
     /// A sidecore.toml to put on it [default: that of --modules, or the two guests of `cargo mk run`].
     #[arg(long)]
     config: Option<PathBuf>,
+    /// sidecore's options on GRUB's line `multiboot2`, like "console=com2 machine-watchdog=60" (boot/README.md) [default: none].
+    #[arg(long, value_name = "WORDS", default_value = "", value_parser = kernel_options, hide_default_value = true)]
+    options: String,
     /// Its boot modules: the files in this folder, by their names [default: the test guests' kernel and initrd].
     #[arg(long, value_name = "FOLDER")]
     modules: Option<PathBuf>,
@@ -80,6 +83,14 @@ pub struct Options {
     /// Makes a host key in that file first, and prints its fingerprint.
     #[arg(long, requires = "host_key")]
     new_host_key: bool,
+}
+
+/// Checks words for GRUB's line. They stand there as they are, so no character of GRUB's shell may be among them.
+fn kernel_options(text: &str) -> Result<String, String> {
+    match text.chars().find(|c| !c.is_ascii_alphanumeric() && !" =.,:_-".contains(*c)) {
+        None => Ok(text.trim().to_owned()),
+        Some(c) => Err(format!("{c:?} cannot stand there: options have letters, digits, blanks and `=.,:_-`")),
+    }
 }
 
 /// `cargo mk image`.
@@ -120,7 +131,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     modules.extend(modules_of(&setup, &work)?);
     let kernel = parts()?.kernel.clone();
     let load_config = if options.pxe { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
-    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu("", lines), &work)?;
+    let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(&options.options, lines), &work)?;
     if options.pxe {
         media::network(&content, options.server, &work, &place)?;
         ui::step("image", &format!("{}, a folder: sidecore.0 boots BIOS, sidecore.efi UEFI", place.display()));

@@ -18,8 +18,8 @@ const GUIDE: &str = include_str!("../../boot/README.md");
 pub struct Served {
     /// The boot modules of both. Its `sidecore.toml` is for machines that have no configuration of their own.
     pub setup: Setup,
-    /// The `sidecore.toml` of single machines in the folder, by UUID or MAC address.
-    pub machines: Vec<(&'static str, String)>,
+    /// The configurations of single machines in the folder, by UUID or MAC address, perhaps with `.previous` behind.
+    pub machines: Vec<(String, String)>,
 }
 
 /// A dnsmasq.conf.

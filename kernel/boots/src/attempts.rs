@@ -1,7 +1,7 @@
 //! Which configuration a boot takes: `sidecore.toml`, or `previous.toml` if the other one has not come to run often enough.
 //!
-//! A boot counts itself before it reads the configuration, and forgets the count when its control loop begins. So the count is of
-//! boots that a panic, a hang with a reset, or a cut of the power has ended before. Another file has a count of its own, because its
+//! A boot counts itself before it reads the configuration, and forgets the count when it has come to run ([`settling`](crate::settling)), or
+//! when it ends in order. So the count is of boots that a panic, a hang with a reset, or a cut of the power has ended before. Another file has a count of its own, because its
 //! SHA-256 is another one. After `previous.toml` has come to run, the count of the other file stays: it is not tried again
 //! until somebody changes it.
 
@@ -25,7 +25,7 @@ pub const fn takes_previous(attempts: u32) -> bool {
     attempts > LIMIT
 }
 
-/// The attempts to keep once the control loop has begun with the one file or the other.
+/// The attempts to keep once a boot has come to run with the one file or the other.
 #[must_use]
 pub const fn after_success(attempts: u32, took_previous: bool) -> u32 {
     if took_previous { attempts } else { 0 }

@@ -2,6 +2,7 @@
 //!
 //! - [`record`]: how often a configuration was tried without coming to run, and how the boot ended; a record of 64 bytes.
 //! - [`attempts`]: which configuration to take.
+//! - [`settling`]: when a boot has come to run.
 //! - [`area`]: records and log in memory that nobody clears between two boots.
 //! - [`cper`]: a record of the firmware's store (ERST), in the format that Linux's pstore uses too.
 //! - [`clean`]: text of an earlier boot, or of somebody else, for a terminal.
@@ -17,3 +18,4 @@ pub mod attempts;
 pub mod clean;
 pub mod cper;
 pub mod record;
+pub mod settling;

@@ -35,6 +35,10 @@ pub struct Parsed {
     pub config: Config,
     /// What was wrong, in the order of the file.
     pub mistakes: Vec<Mistake>,
+    /// Whether the file is TOML. Otherwise nothing of it is in `config`.
+    pub is_read: bool,
+    /// Whether it has `[management]`, with mistakes or without.
+    pub wants_management: bool,
 }
 
 /// Reads the configuration `contents` of the file called `file`. The contents may be text or raw bytes.
@@ -55,13 +59,13 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     if contents.len() > MAX_FILE {
         let place = Place { value: format!("{} bytes", contents.len()), ..Place::default() };
         let message = format!("the file is too large, so that no guest is known: expected at most {MAX_FILE} bytes");
-        return Parsed { config, mistakes: [Mistake::new(file, &place, message)].into() };
+        return Parsed::unread(config, Mistake::new(file, &place, message));
     }
     let text = match str::from_utf8(contents) {
         Ok(text) => text,
         Err(error) => {
             let mistake = not_utf8(file, contents, error.valid_up_to());
-            return Parsed { config, mistakes: [mistake].into() };
+            return Parsed::unread(config, mistake);
         }
     };
     let source = Source { file, text };
@@ -70,7 +74,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
         Err(error) => {
             let message = format!("not TOML, so that no guest is known: {}", error.message().replace('\n', ", "));
             let mistake = source.mistake(error.span().unwrap_or(0..0), message);
-            return Parsed { config, mistakes: [mistake].into() };
+            return Parsed::unread(config, mistake);
         }
     };
     let mut top = Section::new(source, table.get_ref(), table.span(), "the file", &TOP_KEYS);
@@ -100,7 +104,9 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
             Err(mut mistakes) => top.mistakes.append(&mut mistakes),
         }
     }
-    if let Some((span, table)) = top.table("management") {
+    let management = top.table("management");
+    let wants_management = management.is_some();
+    if let Some((span, table)) = management {
         let (management, mut mistakes) = management::read(source, table, span);
         config.management = management;
         top.mistakes.append(&mut mistakes);
@@ -111,7 +117,7 @@ pub fn parse(file: &str, contents: impl AsRef<[u8]>) -> Parsed {
     let mut mistakes = top.mistakes;
     mistakes.append(&mut stage::check_mirrors(&config));
     mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
-    Parsed { config, mistakes }
+    Parsed { config, mistakes, is_read: true, wants_management }
 }
 
 /// The rules in a file.
@@ -235,6 +241,11 @@ fn read_ports(source: Source<'_>, top: &mut Section<'_, '_>, config: &mut Config
 }
 
 impl Parsed {
+    /// Of a file of which nothing could be read.
+    fn unread(config: Config, mistake: Mistake) -> Self {
+        Self { config, mistakes: [mistake].into(), ..Self::default() }
+    }
+
     /// Returns the mistakes as lines of text, for a person.
     #[must_use]
     pub fn explain(&self) -> Vec<alloc::string::String> {

@@ -25,7 +25,9 @@ use crate::{
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use config::{Completion, Restart, Setting};
-use control::{Event, GuestSummary, Joined, NoMemory, PhysicalRange, StopReason, Text, VcpuCounters, sentence};
+use control::{
+    Event, GuestState, GuestSummary, Joined, NoMemory, PhysicalRange, StopReason, Text, VcpuCounters, sentence,
+};
 use core::{fmt, ops::Range, sync::atomic::Ordering};
 use engine::schedule::GuestWeight;
 use lifecycle::{Action, Devices, End, Life, Outcome, Refused, Report, Seen, Step, explain_pending};
@@ -128,6 +130,11 @@ impl Guest {
     /// Whether it starts with the machine.
     pub fn autostart(&self) -> bool {
         self.config.autostart && !self.config.spare
+    }
+
+    /// Whether its memory is being filled.
+    pub fn is_starting(&self) -> bool {
+        self.life.state() == GuestState::Starting
     }
 
     /// Whether it neither runs nor waits for its next life.

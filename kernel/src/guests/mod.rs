@@ -102,6 +102,11 @@ impl Guests {
         }
     }
 
+    /// Whether a guest's memory is being filled.
+    pub fn are_starting(&self) -> bool {
+        self.guests.iter().any(Guest::is_starting)
+    }
+
     /// Presses every running guest's power button. No guest is started again.
     pub fn shut_down(&mut self) {
         let seconds = self.stop_seconds;

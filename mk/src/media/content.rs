@@ -11,6 +11,8 @@ use crate::disk::seed::{self, Seed};
 
 /// The configuration. It is in the medium's root folder, where a person looks for it.
 const CONFIG: &str = "sidecore.toml";
+/// The configuration that is taken if that one does not come to run.
+const PREVIOUS: &str = "previous.toml";
 
 /// GRUB's command that loads the configuration from the medium.
 pub const CONFIG_OF_MEDIUM: &str = "module2 /sidecore.toml sidecore.toml";
@@ -28,7 +30,9 @@ impl Content {
     ///
     /// - `kernel`: the hypervisor.
     /// - `modules`: names and files of its boot modules.
-    /// - `load_config`: GRUB's commands that load the configuration, if it is among the modules. They come last.
+    /// - `load_config`: GRUB's commands that load the configuration, if it is among the modules. They come last. A word `PREVIOUS` in
+    ///   them is replaced by the command that loads `previous.toml`, if that is among the modules. Without it that is a module like
+    ///   the others.
     /// - `menu`: makes GRUB's menu from its lines for the modules.
     /// - `work`: a folder for what is needed meanwhile.
     pub fn new(
@@ -41,13 +45,19 @@ impl Content {
         check_names(modules.iter().map(|(name, _)| name.as_str()))?;
         let mut files = vec![Entry { path: "sidecore".to_owned(), source: kernel.to_owned() }];
         let mut lines = String::new();
+        let mut load_previous = String::new();
         for (name, source) in modules.iter().filter(|(name, _)| name != CONFIG) {
             let path = format!("modules/{name}");
-            lines.push_str(&format!("module2 /{path} {name}\n    "));
+            let line = format!("module2 /{path} {name}");
+            if name == PREVIOUS && load_config.contains("PREVIOUS") {
+                load_previous = line;
+            } else {
+                lines.push_str(&format!("{line}\n    "));
+            }
             files.push(Entry { path, source: source.clone() });
         }
         if let Some((name, source)) = modules.iter().find(|(name, _)| name == CONFIG) {
-            lines.push_str(load_config);
+            lines.push_str(&load_config.replace("PREVIOUS", &load_previous));
             files.push(Entry { path: name.clone(), source: source.clone() });
         }
         let menu_file = work.join("grub.cfg");
@@ -139,6 +149,28 @@ mod tests {
         assert_eq!(paths, ["sidecore", "modules/vmlinuz", "sidecore.toml", "boot/grub/grub.cfg"]);
         let menu = fs::read_to_string(&content.files[3].source).unwrap();
         assert_eq!(menu, "menu\nmodule2 /modules/vmlinuz vmlinuz\n    module2 /sidecore.toml sidecore.toml");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn previous_toml_is_loaded_where_the_commands_say() {
+        let folder = empty("previous");
+        let module = |name: &str| {
+            let path = folder.join(name);
+            fs::write(&path, "").unwrap();
+            (name.to_owned(), path)
+        };
+        let menu_of = |modules: &[_], load: &str| {
+            let menu = |lines: &str| Ok(lines.to_owned());
+            let content = Content::new(&folder.join("elf"), modules, load, menu, &folder).unwrap();
+            fs::read_to_string(&content.files.last().unwrap().source).unwrap()
+        };
+        let (config, previous) = (module(CONFIG), module(PREVIOUS));
+        let (both, one) = ([config.clone(), previous], [config]);
+        let line = "module2 /modules/previous.toml previous.toml";
+        assert_eq!(menu_of(&both, "load"), format!("{line}\n    load"));
+        assert_eq!(menu_of(&both, "load; PREVIOUS"), format!("load; {line}"));
+        assert_eq!(menu_of(&one, "load; PREVIOUS"), "load; ");
         fs::remove_dir_all(folder).unwrap();
     }
 

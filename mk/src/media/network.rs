@@ -1,7 +1,8 @@
 //! A folder for a TFTP server, from which machines boot by network: `sidecore.0` for BIOS (PXE), `sidecore.efi` for UEFI.
 //!
 //! GRUB takes a machine's own configuration if there is one: `machines/UUID.toml` by the UUID that SMBIOS gives the machine,
-//! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`.
+//! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`. Beside such a file
+//! may be `machines/UUID.previous.toml` or `machines/MAC.previous.toml`, to take if that one does not come to run.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,17 +14,21 @@ use super::{Content, PREFIX, modules};
 use crate::grub::{self, Format};
 
 /// GRUB's commands that load the configuration and start the hypervisor. A file that is not there is no error: the next one is tried.
+/// A machine with a configuration of its own has a `previous.toml` of its own too, or none: that of the others has their guests.
 /// At the end of a menu entry that has said "File not found" GRUB waits ten seconds for a key, but not after `boot`.
 pub const CONFIG_BY_MACHINE: &str = "\
 smbios --type 1 --get-uuid 8 --set uuid
     echo \"UUID $uuid, MAC address $net_default_mac: looking for a configuration of this machine's own.\"
     if module2 /machines/$uuid.toml sidecore.toml; then
-        echo \"machines/$uuid.toml\"
+        echo \"machines/$uuid.toml, and machines/$uuid.previous.toml if there is one\"
+        module2 /machines/$uuid.previous.toml previous.toml
     elif module2 /machines/$net_default_mac.toml sidecore.toml; then
-        echo \"machines/$net_default_mac.toml\"
+        echo \"machines/$net_default_mac.toml, and machines/$net_default_mac.previous.toml if there is one\"
+        module2 /machines/$net_default_mac.previous.toml previous.toml
     else
         echo \"There is none: sidecore.toml\"
         module2 /sidecore.toml sidecore.toml
+        PREVIOUS
     fi
     boot";
 

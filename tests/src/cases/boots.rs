@@ -20,12 +20,14 @@ const ATTEMPTS: u64 = 2;
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let store = "sidecore.toml panics twice, previous.toml runs; the firmware's store (ERST) has sidecore's log for Linux's pstore, \
+    let store = "sidecore.toml panics twice when its guest has started, previous.toml runs; the firmware's store (ERST) has sidecore's log for Linux's pstore, \
                  and Linux's for sidecore";
-    let memory = "sidecore.toml hangs twice and the machine is reset, by UEFI and without a store: previous.toml runs";
+    let memory = "sidecore.toml hangs twice and the machine's watchdog resets it, by UEFI and without a store: previous.toml runs";
+    let unread = "sidecore.toml cannot be read, or is not there: previous.toml runs";
     vec![
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
         alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), hangs),
+        alone(Scenario::new("unread-config", unread, QEMU).taking_turns(), unread_or_missing),
     ]
 }
 
@@ -62,7 +64,7 @@ fn runs_with_previous(context: &mut Context<'_>, session: &mut Session, before: 
 fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = setup("previous-config");
     // Nothing may end the emulator.
-    (setup.options, setup.store, setup.reboots) = ("selftest=panic-at-configuration panic=1", true, true);
+    (setup.options, setup.store, setup.reboots) = ("selftest=panic-with-guests panic=1", true, true);
     setup.after_reset = Some("pstore,crash");
     let mut session = context.boot(&setup)?;
     let disc = session.monitor("query-block", &json!({}))?;
@@ -70,10 +72,10 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let disc = discs.into_iter().next().context("the machine has no disc")?.to_owned();
     for _ in 0..ATTEMPTS {
         let (message, ..) = session.panicked(seconds(180))?;
-        ensure!(message.contains("selftest=panic-at-configuration"), "{message}");
+        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
-    reported(&mut session, "| panic on core 0: selftest=panic-at-configuration")?;
+    reported(&mut session, "| panic on core 0: selftest=panic-with-guests")?;
     session.shut_down_as_machine()?;
     session.off(seconds(120))?;
 
@@ -82,7 +84,7 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.monitor("set-action", &json!({ "reboot": "shutdown" }))?;
     context.figures.exactly("logs in the store that Linux's pstore shows", number(&seen, "files")?, 1)?;
     let first = seen["first"].as_str().unwrap_or_default();
-    ensure!(first.starts_with("panic on core 0: selftest=panic-at-configuration"), "{seen}");
+    ensure!(first.starts_with("panic on core 0: selftest=panic-with-guests"), "{seen}");
     session.off(seconds(120))?;
     session.monitor("set-action", &json!({ "reboot": "reset" }))?;
     session.monitor("blockdev-change-medium", &json!({ "device": "ide2-cd0", "filename": disc, "format": "raw" }))?;
@@ -99,21 +101,37 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.shut_down_as_machine()
 }
 
+/// Boots with `setup`, whose `sidecore.toml` is of no use.
+fn takes_previous(context: &mut Context<'_>, setup: &Setup, why: &str) -> Result<()> {
+    let mut session = context.boot(setup)?;
+    reported(&mut session, why)?;
+    session.all_obey(["a"])?;
+    session.shut_down().map(drop)
+}
+
+fn unread_or_missing(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("unread-config");
+    let is_it = |module: &Module| module.name == "sidecore.toml";
+    for module in setup.modules.iter_mut().filter(|module| is_it(module)) {
+        module.content = Content::Text("[[guest\nname = \"a\"\n".to_owned());
+    }
+    takes_previous(context, &setup, "sidecore.toml cannot be read: previous.toml is taken")?;
+    setup.modules.retain(|module| !is_it(module));
+    takes_previous(context, &setup, "there is no boot module sidecore.toml: previous.toml is taken")
+}
+
 fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = setup("previous-config-uefi");
     setup.medium = Medium::StickUefi;
     setup.memory_mib += FIRMWARE_MIB;
-    (setup.options, setup.reboots) = ("emulator selftest=stuck-at-configuration", true);
+    (setup.options, setup.reboots, setup.tco) =
+        ("emulator machine-watchdog=20 selftest=stuck-at-configuration", true, true);
     let mut session = context.boot(&setup)?;
-    for boot in 1..=ATTEMPTS {
-        let (begun, sentence) = (Instant::now(), format!(" boot {boot}; what it leaves"));
-        // What is for COM2 waits in its queue when the boot hangs. COM1 has been written.
-        while !session.console()?.contains(&sentence) {
-            ensure!(begun.elapsed() < seconds(240), "no boot {boot}\n{}", session.console()?);
-            std::thread::sleep(seconds(1) / 10);
-        }
-        // It hangs from here on, and a watchdog of the machine would reset it. There is none: the monitor does.
-        session.monitor("system_reset", &json!({}))?;
+    // What is for COM2 waits in its queue when the boot hangs. COM1 has been written.
+    let (begun, last) = (Instant::now(), format!(" boot {}; what it leaves", ATTEMPTS + 1));
+    while !session.console()?.contains(&last) {
+        ensure!(begun.elapsed() < seconds(600), "no{last}\n{}", session.console()?);
+        std::thread::sleep(seconds(1) / 10);
     }
     runs_with_previous(context, &mut session, "boot 2 did not come to its control loop")?;
     session.shut_down().map(drop)

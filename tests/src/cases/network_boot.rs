@@ -1,6 +1,6 @@
 //! Servers that boot by network, from a machine with Debian's dnsmasq and an HTTP server: two Linux guests ping each other after
-//! each boot. Two of the servers have configurations of their own in the folder. Each configuration has other guests, which says whose
-//! it was.
+//! each boot. Two of the servers have configurations of their own in the folder, and one of these a previous one too. Each configuration
+//! has other guests, which says whose it was.
 
 use anyhow::Result;
 
@@ -10,7 +10,7 @@ use crate::cases::media;
 use crate::guests::{Guest, config_text, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario};
-use crate::setup::{Medium, Network, Setup};
+use crate::setup::{Content, Medium, Module, Network, Setup};
 
 /// MiB of UEFI's RAM disk with the CD's image, and more.
 const RAM_DISK_MIB: u32 = 128;
@@ -32,7 +32,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             ),
             check(
                 "pxe-uefi",
-                "the network, by UEFI, with the configuration of its UUID: two Linux guests ping",
+                "the network, by UEFI, with the configuration of its UUID, which cannot be read, and then that machine's own previous.toml: two \
+                 Linux guests ping",
                 |context, server| boots(context, server, &Way::new("pxe-uefi", Medium::NetworkUefi, &BY_UUID)),
             ),
             check(
@@ -60,6 +61,8 @@ struct Machine {
     uuid: &'static str,
     /// What its configuration in the folder is called by. `None`: it has none of its own.
     own: Option<&'static str>,
+    /// Its own configuration cannot be read, and it has a `previous.toml` of its own.
+    previous: bool,
     /// The numbers of the two guests in its configuration.
     guests: [usize; 2],
 }
@@ -68,16 +71,23 @@ const BY_MAC: Machine = Machine {
     mac: "52:54:00:b0:07:01",
     uuid: "77c1b9a0-0d6e-4a35-9f0e-c0ffee5ade02",
     own: Some("52:54:00:b0:07:01"),
+    previous: false,
     guests: [1, 2],
 };
 const BY_UUID: Machine = Machine {
     mac: "52:54:00:b0:07:02",
     uuid: "0b7e5c1a-93d4-4f6e-8a21-c0ffee5ade01",
     own: Some("0b7e5c1a-93d4-4f6e-8a21-c0ffee5ade01"),
+    previous: true,
     guests: [3, 4],
 };
-const STRANGER: Machine =
-    Machine { mac: "52:54:00:b0:07:03", uuid: "3d0f2f0a-5b1c-4c59-8f4e-c0ffee5ade03", own: None, guests: [5, 6] };
+const STRANGER: Machine = Machine {
+    mac: "52:54:00:b0:07:03",
+    uuid: "3d0f2f0a-5b1c-4c59-8f4e-c0ffee5ade03",
+    own: None,
+    previous: false,
+    guests: [5, 6],
+};
 
 impl Machine {
     /// The two guests of its configuration.
@@ -86,17 +96,29 @@ impl Machine {
         [(one, other), (other, one)].map(|(number, peer)| Guest::new(number).peer(peer).then("obey"))
     }
 
+    /// The names of its own files in the folder, without `.toml`, and their texts.
+    fn files(&self) -> Vec<(String, String)> {
+        let (Some(own), text) = (self.own, config_text(&self.guests())) else { return Vec::new() };
+        if self.previous {
+            vec![(own.to_owned(), "[[guest\n".to_owned()), (format!("{own}.previous"), text)]
+        } else {
+            vec![(own.to_owned(), text)]
+        }
+    }
+
     /// A server for them.
     fn setup(&self, name: &str) -> Setup {
         server(name, &self.guests())
     }
 }
 
-/// What the machine serves: the configurations of all three.
+/// What the machine serves: the configurations of all three. `previous.toml` of the folder is for machines without a configuration of
+/// their own.
 fn served() -> Served {
-    let own = [BY_MAC, BY_UUID].into_iter();
-    let machines = own.filter_map(|machine| Some((machine.own?, config_text(&machine.guests())))).collect();
-    Served { setup: STRANGER.setup("boot-server"), machines }
+    let machines = [BY_MAC, BY_UUID].iter().flat_map(Machine::files).collect();
+    let mut setup = STRANGER.setup("boot-server");
+    setup.modules.push(Module::new("previous.toml", Content::Text(config_text(&STRANGER.guests()))));
+    Served { setup, machines }
 }
 
 /// A way to boot by network.
@@ -149,13 +171,17 @@ fn boots(context: &mut Context<'_>, server: &mut BootServer, way: &Way<'_>) -> R
     }
     let (ours, others, word) = if http { (&sent.http, &sent.tftp, "HTTP") } else { (&sent.tftp, &sent.http, "TFTP") };
     figures.exactly(&format!("{by}: files that came by another protocol than {word}"), others.len(), 0)?;
-    let config = machine.own.map_or_else(|| "/sidecore.toml".to_owned(), |own| format!("/machines/{own}.toml"));
+    let mut configs: Vec<String> =
+        machine.files().into_iter().map(|(name, _)| format!("/machines/{name}.toml")).collect();
+    if configs.is_empty() {
+        configs.extend(["/sidecore.toml".to_owned(), "/modules/previous.toml".to_owned()]);
+    }
     let loader = if medium == Medium::NetworkBios { "/sidecore.0" } else { "/sidecore.efi" };
-    let files: &[&str] = if http {
-        &["/sidecore.iso"]
-    } else {
-        &[loader, "/boot/grub/grub.cfg", "/sidecore", "/modules/vmlinuz", "/modules/initrd-small", &config]
-    };
+    let mut files = vec!["/sidecore.iso"];
+    if !http {
+        files = vec![loader, "/boot/grub/grub.cfg", "/sidecore", "/modules/vmlinuz", "/modules/initrd-small"];
+        files.extend(configs.iter().map(String::as_str));
+    }
     let missing = files.iter().filter(|path| !ours.iter().any(|sent| sent == *path)).count();
     figures.exactly(&format!("{by}: files that came by {word}"), ours.len(), files.len())?;
     figures.exactly(&format!("{by}: files of the boot that are not among them"), missing, 0)

@@ -40,7 +40,7 @@ fn one(text: &str) -> String {
 
 #[test]
 fn a_good_file_is_read_as_it_is_written() {
-    let Parsed { config, mistakes } = parse("sidecore.toml", GOOD);
+    let Parsed { config, mistakes, .. } = parse("sidecore.toml", GOOD);
     assert_eq!(mistakes, []);
     assert_eq!((config.log, config.control), (Level::Info, Control::default()));
     assert_eq!(config.engines.iter().map(|engine| engine.core).collect::<Vec<_>>(), [Some(1)]);
@@ -55,7 +55,7 @@ fn a_good_file_is_read_as_it_is_written() {
 
 #[test]
 fn what_may_be_left_out_has_a_default() {
-    let Parsed { config, mistakes } = parse("f", MINIMAL);
+    let Parsed { config, mistakes, .. } = parse("f", MINIMAL);
     assert_eq!(mistakes, []);
     let Guest { vcpus, initrd, cmdline, cores, devices, .. } = &config.guests[0];
     assert_eq!(config.guests[0].requests, Requests::Poll);
@@ -68,17 +68,17 @@ fn what_may_be_left_out_has_a_default() {
 #[test]
 fn the_way_of_requests_is_one_of_three_words() {
     for (word, requests) in [("poll", Requests::Poll), ("notify", Requests::Notify), ("adaptive", Requests::Adaptive)] {
-        let Parsed { config, mistakes } = parse("f", format!("{MINIMAL}requests = '{word}'\n"));
+        let Parsed { config, mistakes, .. } = parse("f", format!("{MINIMAL}requests = '{word}'\n"));
         assert_eq!((mistakes, config.guests[0].requests), (Vec::new(), requests));
     }
 }
 
 #[test]
 fn scheduling_and_weights_are_fine_and_equal_unless_the_file_says_otherwise() {
-    let Parsed { config, mistakes } = parse("f", format!("[[engine]]\n{MINIMAL}"));
+    let Parsed { config, mistakes, .. } = parse("f", format!("[[engine]]\n{MINIMAL}"));
     assert_eq!(mistakes, []);
     assert_eq!((config.engines[0].scheduling, config.guests[0].weight), (Scheduling::Fine, 1));
-    let Parsed { config, mistakes } =
+    let Parsed { config, mistakes, .. } =
         parse("f", format!("[[engine]]\nscheduling = 'per-device'\n{MINIMAL}weight = 16\n"));
     assert_eq!(mistakes, []);
     assert_eq!((config.engines[0].scheduling, config.guests[0].weight), (Scheduling::PerDevice, 16));
@@ -86,7 +86,7 @@ fn scheduling_and_weights_are_fine_and_equal_unless_the_file_says_otherwise() {
 
 #[test]
 fn every_mistake_has_its_own_message_and_the_good_guest_remains() {
-    let Parsed { mut config, mut mistakes } = parse("sidecore.toml", BAD);
+    let Parsed { mut config, mut mistakes, .. } = parse("sidecore.toml", BAD);
     mistakes.extend(check_modules(&mut config, &["vmlinuz", "initrd"]));
     let names: Vec<_> = config.guests.iter().map(|guest| guest.name.as_str()).collect();
     assert_eq!(names, ["good"]);
@@ -298,7 +298,7 @@ fn devices_are_in_the_order_of_their_functions_and_numbered_over_all_guests() {
     let other = MINIMAL.replace("'a'", "'b'");
     let text =
         format!("{MINIMAL}[[guest.entropy]]\n[[guest.net]]\n[[guest.net]]\n{other}[[guest.net]]\n[[guest.entropy]]\n");
-    let Parsed { config, mistakes } = parse("f", text);
+    let Parsed { config, mistakes, .. } = parse("f", text);
     assert_eq!(mistakes, []);
     let kinds =
         config.guests.iter().map(|guest| guest.devices.iter().map(|d| matches!(d, GuestDevice::Net(_))).collect());
@@ -325,7 +325,7 @@ fn block_devices_are_read_as_they_are_written() {
          [[guest.block]]\ndisk = 'ram'\nmodule = 'data'\nreadonly = true\n[[guest.block]]\ndisk = 'ram'\n\
          module = 'root.img'\n[[guest.net]]\n"
     );
-    let Parsed { mut config, mistakes } = parse("f", text);
+    let Parsed { mut config, mistakes, .. } = parse("f", text);
     assert_eq!(mistakes, []);
     let guest = &config.guests[0];
     let kinds: Vec<_> = guest.devices.iter().map(std::mem::discriminant).collect();
@@ -395,7 +395,7 @@ fn two_disks_of_a_guest_have_different_serial_numbers() {
 #[test]
 fn a_console_comes_last_and_has_the_ports_that_are_named() {
     let text = format!("{MINIMAL}[[guest.console]]\nports = ['commands', 'trace']\n[[guest.net]]\n[[guest.entropy]]\n");
-    let Parsed { config, mistakes } = parse("f", text);
+    let Parsed { config, mistakes, .. } = parse("f", text);
     assert_eq!(mistakes, []);
     let [GuestDevice::Net(_), GuestDevice::Entropy(_), GuestDevice::Console(console)] = &config.guests[0].devices[..]
     else {
@@ -417,7 +417,7 @@ fn a_guest_has_as_many_devices_as_functions_fit_on_its_bus() {
 
 #[test]
 fn the_rules_of_ports_are_read_as_they_are_written() {
-    let Parsed { config, mistakes } = parse("sidecore.toml", POLICIES);
+    let Parsed { config, mistakes, .. } = parse("sidecore.toml", POLICIES);
     assert_eq!(mistakes, []);
     let names: Vec<_> = config.stages.iter().map(|stage| stage.name.as_str()).collect();
     assert_eq!(names, ["no-telnet", "mail-gate", "syns", "watched", "no-mail", "modest"]);
@@ -448,7 +448,7 @@ fn the_rules_of_ports_are_read_as_they_are_written() {
 
 #[test]
 fn a_port_without_rules_is_guarded_by_its_address_and_nothing_else() {
-    let Parsed { config, mistakes } = parse("f", format!("{MINIMAL}[[guest.net]]\n"));
+    let Parsed { config, mistakes, .. } = parse("f", format!("{MINIMAL}[[guest.net]]\n"));
     assert_eq!(mistakes, []);
     let net = nth_net(&config.guests[0], 0);
     assert_eq!((&net.rules, &net.identity), (&Rules::default(), &Identity::default()));
@@ -476,7 +476,7 @@ fn what_a_limit_does_not_say_follows_from_its_rate() {
         ("bits_per_second = '1000G'", 125_000_000_000, 1 << 30, true),
         ("bits_per_second = '9000'", 1125, 65_550, true),
     ] {
-        let Parsed { config, mistakes } = parse("f", format!("[[stage]]\nname = 's'\naction = 'limit'\n{text}\n"));
+        let Parsed { config, mistakes, .. } = parse("f", format!("[[stage]]\nname = 's'\naction = 'limit'\n{text}\n"));
         assert_eq!((mistakes, config.stages[0].action.clone()), (Vec::new(), Action::Limit { rate, burst, bytes }));
     }
 }
@@ -581,7 +581,7 @@ fn an_uplink_with_a_mistake_keeps_its_place_and_has_no_device() {
 #[test]
 fn firmware_takes_the_place_of_kernel_and_initrd() {
     let text = |rest: &str| format!("[[guest]]\nname = 'a'\nmemory = '64M'\nfirmware = 'CLOUDHV.fd'\n{rest}");
-    let Parsed { config, mistakes } = parse("f", text(""));
+    let Parsed { config, mistakes, .. } = parse("f", text(""));
     assert_eq!(mistakes, []);
     let guest = &config.guests[0];
     assert_eq!((guest.kernel.as_str(), guest.firmware, guest.notify_bar), ("CLOUDHV.fd", true, NotifyBar::Memory));
@@ -686,7 +686,7 @@ fn lines() -> impl Strategy<Value = String> {
 }
 
 fn use_all(contents: &[u8]) {
-    let Parsed { mut config, mistakes } = parse("f", contents);
+    let Parsed { mut config, mistakes, .. } = parse("f", contents);
     for mistake in &mistakes {
         assert!(mistake.line > 0 && !mistake.value.is_empty() && !mistake.message.is_empty());
     }

@@ -29,7 +29,7 @@ fn several_uplinks_each_have_a_device_and_a_name_and_guests_choose_by_that() {
         "[[port]]\ndevice = '0000:02:00.1'\nname = 'lan'\n[[port]]\ndevice = 'first'\n[[port]]\ndevice = '03:00.0'\n";
     let nets =
         "[[guest.net]]\nport = '03:00.0'\n[[guest.net]]\nport = 'lan'\n[[guest.net]]\n[[guest.net]]\nport = 'first'\n";
-    let Parsed { config, mistakes } = parse("f", format!("{ports}{MINIMAL}{nets}"));
+    let Parsed { config, mistakes, .. } = parse("f", format!("{ports}{MINIMAL}{nets}"));
     assert_eq!(mistakes, []);
     let named: Vec<_> = config.uplinks.iter().map(|port| (port.name.as_str(), port.device)).collect();
     let at = |bus, function| Some(PciDevice::At(bus, 0, function));
@@ -46,7 +46,7 @@ fn a_nic_has_one_queue_unless_the_file_says_how_to_choose_among_several() {
         ("steering = 'flows'", Steering::Flows),
         ("steering = 'addresses'", Steering::Addresses),
     ] {
-        let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
+        let Parsed { config, mistakes, .. } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
         assert_eq!((mistakes, config.uplinks[0].steering), (Vec::new(), steering));
     }
 }
@@ -56,7 +56,7 @@ fn a_nic_takes_the_optics_that_its_eeprom_allows_unless_the_file_says_any() {
     for (line, optics) in
         [("", Optics::Allowed), ("optics = 'allowed'", Optics::Allowed), ("optics = 'any'", Optics::Any)]
     {
-        let Parsed { config, mistakes } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
+        let Parsed { config, mistakes, .. } = parse("f", format!("[[port]]\ndevice = 'first'\n{line}\n{MINIMAL}"));
         assert_eq!((mistakes, config.uplinks[0].optics), (Vec::new(), optics));
         assert_eq!(crate::NicNeeds::of(&config.uplinks[0], 1, 1514).optics, optics);
     }
@@ -66,7 +66,7 @@ fn a_nic_takes_the_optics_that_its_eeprom_allows_unless_the_file_says_any() {
 fn a_gateway_has_addresses_of_both_kinds_and_no_guest_has_them() {
     let port = "[[port]]\ndevice = 'first'\n";
     let gateway = "gateway = ['10.0.0.1', '02:00:00:00:00:01', 'fe80::1']\n";
-    let Parsed { config, mistakes } = parse("f", format!("{port}{gateway}{MINIMAL}"));
+    let Parsed { config, mistakes, .. } = parse("f", format!("{port}{gateway}{MINIMAL}"));
     let addresses = vec!["10.0.0.1".parse().unwrap(), "fe80::1".parse().unwrap()];
     let wanted = Gateway { addresses, macs: vec![Mac([2, 0, 0, 0, 0, 1])] };
     assert_eq!((mistakes, &config.uplinks[0].gateway), (vec![], &wanted));
