@@ -26,6 +26,7 @@ pub mod scenario;
 pub mod session;
 pub mod setup;
 pub mod steady;
+pub mod tcp;
 mod terminal;
 pub mod vhost;
 pub mod write_log;

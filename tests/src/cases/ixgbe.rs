@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 use x520_model::pcap::Frame;
 use x520_model::sfp::Module;
 
@@ -12,6 +11,7 @@ use crate::boot::{Boot, Check, Shared, alone};
 use crate::linux::{Linux, Setup};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
+use crate::tcp;
 
 /// These scenarios. The one that compares the driver's counters with the wire comes first. The one that resets them
 /// comes last.
@@ -65,8 +65,6 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 384, reboots: false, options: "" };
 const B: Setup = Setup { name: "b", number: 2, cpus: 1, memory_mib: 384, reboots: false, options: "" };
 
-/// Most bytes in the buffers of a connection: Linux's `tcp_wmem` and `tcp_rmem`.
-const IN_BUFFERS: u64 = (4 + 6) << 20;
 /// The tests of `ethtool -t`: registers, EEPROM, interrupt, loopback, link.
 const SELF_TESTS: u64 = 5;
 
@@ -174,8 +172,8 @@ fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Resu
     a.ask("iperf-server", seconds(20))?;
     let time = if context.full { 20 } else { 3 };
     for way in ["", ":reverse"] {
-        let tcp = b.ask(&format!("iperf:{}M{way}", 64 * time), seconds(240))?;
-        transferred(context, &tcp, 64 * time)?;
+        let stream = b.ask(&tcp::action(64 * time, way), seconds(240))?;
+        tcp::arrived_at_once(&mut context.figures, "by TCP", &stream, 64 * time)?;
         let udp = b.ask(&format!("datagrams:{time}:20{way}"), seconds(60))?;
         let (sent, lost) = (udp["packets"].as_f64().unwrap_or_default(), udp["lost"].as_f64().unwrap_or(f64::MAX));
         context.figures.at_least("datagrams", sent, 1000 * time)?;
@@ -201,16 +199,6 @@ fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Resu
     b.nic.cable(true)?;
     b.ask("carrier:on", seconds(20))?;
     context.figures.exactly("pings answered after a flap", b.number("ping:20", "received", seconds(60))?, 20)
-}
-
-/// Checks that a transfer of so many MiB arrived, with few retransmissions. On a busy machine TCP sometimes takes a
-/// delay for a loss. Lost frames would cost several times the retransmissions that are allowed here. The sender ends when it has
-/// written the last byte, and the receiver counts what it has read by then: the rest is in their buffers.
-fn transferred(context: &mut Context<'_>, tcp: &Value, mib: u64) -> Result<()> {
-    let bytes = tcp["bytes"].as_u64().unwrap_or_default();
-    context.figures.at_least("bytes by TCP", bytes, (mib << 20) - IN_BUFFERS)?;
-    let segments = bytes as f64 / 1448.0;
-    context.figures.at_most("segments sent again", tcp["retransmits"].as_f64().unwrap_or(f64::MAX), segments / 200.0)
 }
 
 /// Compares the driver's counters, which it reads from the device, with a capture of the wire. Returns the frames sent
@@ -271,15 +259,15 @@ fn offloads(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Res
                 if state == "on" && !context.full {
                     continue;
                 }
-                let tcp = b.ask(&format!("iperf:{mib}M{way}"), seconds(240))?;
-                transferred(context, &tcp, mib).with_context(|| format!("{short} {state}"))?;
+                let stream = b.ask(&tcp::action(mib, way), seconds(240))?;
+                tcp::arrived_at_once(&mut context.figures, &format!("with {short} {state}"), &stream, mib)?;
             }
             switched += 1;
         }
     }
     context.figures.exactly("offloads switched", switched, 2 * FEATURES.len())?;
-    let tcp = b.ask(&format!("iperf:{mib}M"), seconds(240))?;
-    transferred(context, &tcp, mib)?;
+    let stream = b.ask(&tcp::action(mib, ""), seconds(240))?;
+    tcp::arrived_at_once(&mut context.figures, "with all on", &stream, mib)?;
     nobody_complains(context, a, "")?;
     nobody_complains(context, b, "")
 }

@@ -7,7 +7,8 @@ use control::Counters;
 use crate::counts::net;
 use crate::guests::Guest;
 use crate::scenario::{Context, seconds};
-use crate::session::{Session, number};
+use crate::session::Session;
+use crate::tcp;
 
 /// Bytes of each run of iperf3, in MiB.
 const MIB: u64 = 8;
@@ -51,10 +52,9 @@ fn transfer(context: &mut Context<'_>, session: &mut Session, other: &str, what:
     let mut means = [0; 2];
     for (mean_of, (way, sender)) in means.iter_mut().zip([("", other), (":reverse", "a")]) {
         let before = session.counters()?;
-        let tcp = session.act(other, &format!("iperf:{MIB}M{way}"), seconds(240))?;
+        let stream = session.act(other, &tcp::action(MIB, way), seconds(240))?;
         let after = session.counters()?;
-        context.figures.at_least(&format!("{what}: bytes from {sender}"), number(&tcp, "bytes")?, 4_000_000)?;
-        context.figures.note(&format!("{what}: bit/s from {sender}"), number(&tcp, "bits_per_second")?);
+        tcp::arrived_at_once(&mut context.figures, &format!("from {sender}, {what}"), &stream, MIB)?;
         *mean_of = mean(&before, &after, sender)?;
     }
     Ok(means)

@@ -10,6 +10,7 @@ use crate::guests::{Guest, address, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
+use crate::tcp;
 
 /// Features that Linux's driver does not take. IN_ORDER is not offered to guests. The driver does not know
 /// NET_CTRL_RX_EXTRA.
@@ -80,9 +81,8 @@ fn exchange(
     }
     session.act(a, "iperf-server", seconds(60))?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
-        let tcp = session.act(b, &format!("iperf:16M{way}"), seconds(240))?;
-        context.figures.at_least(&of(&format!("iperf bytes, {direction}")), number(&tcp, "bytes")?, 8_000_000)?;
-        context.figures.note(&of(&format!("bit/s, {direction}")), number(&tcp, "bits_per_second")?);
+        let stream = session.act(b, &tcp::action(16, way), seconds(240))?;
+        tcp::arrived_at_once(&mut context.figures, &of(direction), &stream, 16)?;
     }
     let served = session.act(a, &format!("serve:{MIB}"), seconds(120))?;
     let fetched = session.act(b, "fetch", seconds(240))?;

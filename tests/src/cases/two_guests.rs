@@ -11,6 +11,7 @@ use crate::guests::{Guest, server};
 use crate::platform::{ALSO_NESTED, NESTED, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
+use crate::tcp;
 
 /// Scenarios that need iperf3 and room for a file in guests a and b.
 const HEAVY: [&str; 3] = ["two-guests-iperf", "offloads", "offloads-software"];
@@ -113,12 +114,10 @@ fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     const MIB: u64 = 256;
     session.act("a", "iperf-server", seconds(60))?;
     let before = net(&session.counters()?, "a")?;
-    for (action, direction) in [("iperf:128M", "out"), ("iperf:128M:reverse", "in")] {
-        let iperf = session.act("b", action, seconds(240))?;
+    for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let iperf = session.act("b", &tcp::action(128, way), seconds(240))?;
         ensure!(iperf["direction"] == direction, "expected the result for {direction:?}, got {iperf}");
-        context.figures.at_least(&format!("iperf bytes, {direction}"), number(&iperf, "bytes")?, 128_u64 << 20)?;
-        context.figures.note(&format!("bit/s, {direction}"), number(&iperf, "bits_per_second")?);
-        context.figures.note(&format!("retransmits, {direction}"), number(&iperf, "retransmits")?);
+        tcp::arrived_at_once(&mut context.figures, direction, &iperf, 128)?;
     }
     let sent = session.act("a", &format!("serve:{MIB}"), seconds(120))?;
     let received = session.act("b", "fetch", seconds(300))?;

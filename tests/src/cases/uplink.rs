@@ -20,6 +20,7 @@ use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 use crate::setup::{Uplink, grub_writes};
+use crate::tcp;
 
 /// These scenarios. The one whose device leaves the bus comes last, because the device's complaints do not count after
 /// that.
@@ -101,9 +102,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 /// TCP from a guest to the machine outside, whose iperf3 serves, and back.
 pub(super) fn tcp(context: &mut Context<'_>, session: &mut Session, guest: &str, mib: u64) -> Result<()> {
     for (way, direction) in [("", "out of"), (":reverse", "into")] {
-        let iperf = ask(session, guest, &format!("iperf:{mib}M{way}"))?;
-        context.figures.at_least(&format!("bytes {direction} {guest}"), number(&iperf, "bytes")?, mib << 20)?;
-        context.figures.note(&format!("bit/s {direction} {guest}"), number(&iperf, "bits_per_second")?);
+        let iperf = ask(session, guest, &tcp::action(mib, way))?;
+        tcp::arrived(&mut context.figures, &format!("{direction} {guest}"), &iperf, mib)?;
         context.figures.note(&format!("segments sent again {direction} {guest}"), number(&iperf, "retransmits")?);
     }
     Ok(())
@@ -339,8 +339,8 @@ fn vlan(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     pinged(&mut session, "of 64 bytes, tagged", 7, 56)?;
     pinged(&mut session, "of 9,000 bytes, tagged", 7, JUMBO - 28)?;
     peer.ask("iperf-server", seconds(60))?;
-    let iperf = ask(&mut session, "a", &format!("iperf:8M::10.0.7.{PEER}"))?;
-    context.figures.at_least("bytes out of a, tagged", number(&iperf, "bytes")?, 8_u64 << 20)?;
+    let iperf = ask(&mut session, "a", &tcp::action(8, &format!("::10.0.7.{PEER}")))?;
+    tcp::arrived(&mut context.figures, "out of a, tagged", &iperf, 8)?;
 
     let wire = nic.wire()?;
     let tag = |bytes: &[u8]| {

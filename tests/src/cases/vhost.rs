@@ -9,6 +9,7 @@ use crate::boot::{Boot, alone};
 use crate::linux::Setup;
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
+use crate::tcp;
 use crate::vhost::{all, disk, port, testpmd_counts};
 
 /// These scenarios.
@@ -120,10 +121,8 @@ fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("pings answered", answered, 100)?;
     a.ask("iperf-server", seconds(60))?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
-        let tcp = b.ask(&format!("iperf:16M{way}"), seconds(240))?;
-        let bytes = tcp["bytes"].as_f64().with_context(|| format!("no bytes in {tcp}"))?;
-        context.figures.at_least(&format!("iperf bytes, {direction}"), bytes, 16 << 20)?;
-        context.figures.note(&format!("bit/s, {direction}"), tcp["bits_per_second"].as_f64().unwrap_or_default());
+        let stream = b.ask(&tcp::action(16, way), seconds(240))?;
+        tcp::arrived(&mut context.figures, direction, &stream, 16)?;
     }
     drop(machines);
     let counters = vhost.end(seconds(60))?;

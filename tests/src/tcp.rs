@@ -1,0 +1,38 @@
+//! Streams of iperf3: how much arrived, and how much was sent again.
+//!
+//! The sender ends when it has written its last byte, and the receiver counts what it has read by then. The rest is in their buffers. So a
+//! stream has more bytes than have to be counted.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::figures::Figures;
+use crate::session::number;
+
+/// Most MiB in the buffers of a connection: Linux's `tcp_wmem` and `tcp_rmem`.
+const IN_BUFFERS: u64 = 4 + 6;
+/// Bytes of a segment.
+const SEGMENT: u64 = 1448;
+/// One segment of so many may be sent again. On a busy machine TCP sometimes takes a delay for a loss. Lost frames would cost several times
+/// as many.
+const ONE_OF: u64 = 200;
+
+/// The action for a stream of which at least `mib` MiB are counted. `more`: words behind the amount, such as `:reverse`.
+#[must_use]
+pub fn action(mib: u64, more: &str) -> String {
+    format!("iperf:{}M{more}", mib + IN_BUFFERS)
+}
+
+/// Checks that `mib` MiB of a stream arrived. `what`: which stream.
+pub fn arrived(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> Result<()> {
+    figures.at_least(&format!("bytes {what}"), number(stream, "bytes")?, mib << 20)?;
+    figures.note(&format!("bit/s {what}"), number(stream, "bits_per_second")?);
+    Ok(())
+}
+
+/// Checks the same, and that few segments were sent again.
+pub fn arrived_at_once(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> Result<()> {
+    arrived(figures, what, stream, mib)?;
+    let segments = number(stream, "bytes")? / SEGMENT;
+    figures.at_most(&format!("segments sent again {what}"), number(stream, "retransmits")?, segments / ONE_OF)
+}
