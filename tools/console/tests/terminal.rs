@@ -276,6 +276,19 @@ fn by_ssh_a_capture_that_is_refused_is_said_and_ends_nobody_s() {
 }
 
 #[test]
+fn by_ssh_a_name_that_a_shell_could_obey_is_not_captured() {
+    let folder = Folder::new();
+    let arguments = format!("--capture {}/file --capture-of '$(reboot)'", folder.0.display());
+    let Some(terminal) = by_ssh(&folder, "exit 9", &arguments) else { return };
+    terminal.keys("c");
+    terminal.keys("6");
+    terminal.shows("`$(reboot)` has characters that a shell at the other end could obey");
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+    assert_eq!(lines(&folder, "asked"), ["sidecore-agent pipe"]);
+}
+
+#[test]
 fn by_ssh_t_begins_and_ends_the_trace_and_q_ends_it_too() {
     let folder = Folder::new();
     let Some(terminal) = by_ssh(&folder, "cat trace; until_off; rm off; cat rest", "") else { return };

@@ -92,7 +92,8 @@ impl Feed {
     pub(super) fn capture_by_ssh(&mut self, agent: &Agent, wanted: Wanted, target: &str) {
         let Wanted { guest, filter } = wanted;
         if !is_plain(&guest) || !(filter.is_empty() || is_plain(&filter)) {
-            let text = format!("`{guest} {filter}` has characters that a shell at the other end could obey");
+            let wanted = format!("{guest} {filter}");
+            let text = format!("`{}` has characters that a shell at the other end could obey", wanted.trim_end());
             return self.state.say("capture", Tone::Warning, &clean(&text, LINE));
         }
         let words = format!("capture {guest} {filter}");
