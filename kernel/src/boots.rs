@@ -85,7 +85,8 @@ pub fn runs() {
     keep(|record| Record { state: State::Running, ..record });
 }
 
-/// Notes that this boot has come to run: its guests have started, and nothing has failed for a while.
+/// Notes that this boot has come to run: its guests have started, and nothing has failed for a while. The firmware's store may take a while for
+/// it, which is bounded, and happens once.
 pub fn has_come_to_run() {
     keep(|record| Record { attempts: attempts::after_success(record.attempts, took_previous()), ..record });
 }

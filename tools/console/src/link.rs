@@ -1,20 +1,23 @@
 //! Ways to a machine. A thread opens one, reads it, and opens it again after growing pauses when it breaks.
 
+mod errand;
 mod news;
 mod open;
 mod replay;
+mod ssh;
 
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use errand::{Agent, End, Errand, Got, is_plain};
 pub use news::{News, QUEUE, Requests};
 pub use open::{Opened, Way};
 pub use replay::play;
 
 /// Requests that wait for a connection that takes none. Further ones are dropped.
-const REQUESTS: usize = 8;
+const REQUESTS: usize = 16;
 /// The first pause before another attempt. Each next one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause.

@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> Result<String> {
     start(options, sender, |news: News| news)?;
     let deadline = Instant::now().checked_add(Duration::from_secs_f64(options.wait));
     let left = || deadline.map_or(Duration::ZERO, |deadline| deadline.saturating_duration_since(Instant::now()));
-    while !is_enough(feed.state(), options.replay.is_some()) {
+    while feed.is_waiting() || !is_enough(feed.state(), options.replay.is_some()) {
         match messages.recv_timeout(left().min(feed.pause())) {
             Ok(news) => feed.take(news),
             Err(RecvTimeoutError::Timeout) if !left().is_zero() => {}

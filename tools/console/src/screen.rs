@@ -22,7 +22,7 @@ use crate::ui::Ui;
 use crate::views::View;
 
 /// Most rows that further tables may take from the main one.
-const MORE: usize = 8;
+const MORE: usize = 9;
 
 /// Rows at the bottom for the filter or the keys.
 const FOOT: u16 = 1;

@@ -107,7 +107,17 @@ pub struct State {
     pub capture_failed: bool,
     /// The requests that have begun it.
     pub capture_ids: Range<u64>,
-    /// How long exits took, if the machine has said so.
+    /// The trace comes another way than the events. Then an event of a trace only tells its end, before all of it is here.
+    pub traced_elsewhere: bool,
+    /// The requests that have begun the trace: for its state, to switch it on, and to send it.
+    pub trace_ids: Range<u64>,
+    /// Records were being sent before, to another program.
+    pub trace_taken: bool,
+    /// The first of these requests that the machine has refused, and why.
+    pub trace_refused: Option<(u64, String)>,
+    /// The request whose answer is waited for.
+    pub awaited: Option<u64>,
+    /// How long exits, turns, visits and requests took, if the machine has said so.
     pub latency: Option<Latency>,
     now: Option<Counters>,
     before: Option<Counters>,
@@ -136,6 +146,11 @@ impl State {
             capture: None,
             capture_failed: false,
             capture_ids: 0..0,
+            traced_elsewhere: false,
+            trace_ids: 0..0,
+            trace_taken: false,
+            trace_refused: None,
+            awaited: None,
             latency: None,
             now: None,
             before: None,
@@ -252,6 +267,7 @@ impl State {
             }
             Event::Counters(counters) => self.counters(counters),
             Event::Reply { id, ok, error, version, .. } => {
+                self.awaited = self.awaited.filter(|awaited| id != Some(*awaited));
                 if let Some(version) = version {
                     self.version = Some(clean(&version, NAME));
                 }
@@ -260,7 +276,11 @@ impl State {
                     if id.is_some_and(|id| self.capture_ids.contains(&id)) {
                         self.capture_failed = true;
                     }
-                    self.add("refused", Tone::Warning, "", error.as_deref().unwrap_or("without a reason"));
+                    let error = error.as_deref().unwrap_or("without a reason");
+                    if let Some(id) = id.filter(|id| self.trace_ids.contains(id)) {
+                        self.trace_refused.get_or_insert_with(|| (id, clean(error, LINE)));
+                    }
+                    self.add("refused", Tone::Warning, "", error);
                 }
             }
             Event::Stuck { core, guest, seconds, at, rip } => {
@@ -272,6 +292,7 @@ impl State {
                 self.add("panic", Tone::Bad, "", &format!("{message} at {location}"));
             }
             Event::End { reason } => self.add("end", Tone::Warning, "", &format!("sidecore ended: {reason}")),
+            Event::Trace { .. } if self.traced_elsewhere => {}
             Event::Trace { data, end } if self.capture.is_some() => self.captured(&data, end),
             Event::Trace { data, end } => {
                 if !self.traced.take(&data, end) {
@@ -282,13 +303,15 @@ impl State {
                 cut(&mut latency.rows, MAX_LATENCY);
                 self.latency = Some(latency);
             }
+            Event::TraceState(state) => {
+                self.trace_taken |= state.saving && state.id.is_some_and(|id| self.trace_ids.contains(&id));
+            }
             // Not shown: output of ports that another program opened, and records of commands.
             Event::Port { .. }
             | Event::Audit { .. }
             | Event::Config { .. }
             | Event::Modules { .. }
-            | Event::Applied { .. }
-            | Event::TraceState(_) => {}
+            | Event::Applied { .. } => {}
         }
     }
 

@@ -117,12 +117,18 @@ impl Traced {
 
     /// Takes an event `trace`. Returns false if it is no base64.
     pub fn take(&mut self, data: &str, end: bool) -> bool {
+        let bytes = STANDARD.decode(data);
+        self.bytes(bytes.as_deref().unwrap_or_default(), end);
+        bytes.is_ok()
+    }
+
+    /// Takes the next bytes of a trace. `end`: it ends with them.
+    pub fn bytes(&mut self, bytes: &[u8], end: bool) {
         if self.ended {
             // Another trace begins.
             self.forget();
         }
         self.ended = end;
-        let Ok(bytes) = STANDARD.decode(data) else { return false };
         let mut waiting = std::mem::take(&mut self.begun);
         waiting.extend(bytes);
         let mut rest = waiting.as_slice();
@@ -139,7 +145,6 @@ impl Traced {
         }
         // Less than a block.
         self.begun = rest.to_vec();
-        true
     }
 
     fn block(&mut self, block: &Block<'_>) {

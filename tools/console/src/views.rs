@@ -4,6 +4,7 @@ mod device;
 mod disk;
 mod engine;
 mod guest;
+mod latency;
 mod log;
 mod machine;
 mod nothing;
@@ -57,12 +58,12 @@ impl View {
             (_, _, None) => nothing::yet(self.name()),
             (Self::Machine, None, Some(pair)) => machine::sheet(state, pair),
             (Self::Machine, Some(_), Some(_)) => machine::report(state),
-            (Self::Engine, None, Some(pair)) => engine::sheet(pair),
-            (Self::Engine, Some(id), Some(pair)) => engine::detail(pair, id),
+            (Self::Engine, None, Some(pair)) => engine::sheet(state, pair),
+            (Self::Engine, Some(id), Some(pair)) => engine::detail(state, pair, id),
             (Self::Guest, None, Some(pair)) => guest::sheet(state, pair),
             (Self::Guest, Some(id), Some(pair)) => guest::detail(state, pair, id),
-            (Self::Port, None, Some(pair)) => port::sheet(pair),
-            (Self::Port, Some(id), Some(pair)) => port::detail(pair, id),
+            (Self::Port, None, Some(pair)) => port::sheet(state, pair),
+            (Self::Port, Some(id), Some(pair)) => port::detail(state, pair, id),
             (Self::Disk, None, Some(pair)) => disk::sheet(pair),
             (Self::Disk, Some(id), Some(pair)) => disk::detail(pair, id),
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Folder, Machine};
+use support::{Folder, Machine, agent, lines};
 
 /// Ends a hang only.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -26,6 +26,11 @@ struct Terminal {
 impl Terminal {
     /// Starts the program in a window of that size, in the folder of the tests. `None` if there is no tmux.
     fn start(width: u16, height: u16, arguments: &str) -> Option<Self> {
+        Self::start_in(width, height, &std::env::var("PATH").unwrap(), arguments)
+    }
+
+    /// The same, with a PATH for the program.
+    fn start_in(width: u16, height: u16, path: &str, arguments: &str) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if Command::new("tmux").arg("-V").output().is_err() {
             eprintln!("tmux is not on this machine: the program was not tried in a real terminal");
@@ -34,7 +39,7 @@ impl Terminal {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let terminal = Self { server: format!("sidecore-console-{}-{number}", std::process::id()) };
         let program = env!("CARGO_BIN_EXE_sidecore-console");
-        let script = format!("echo before; {program} {arguments}; echo ended with $?; exec sleep 1000");
+        let script = format!("echo before; PATH='{path}' {program} {arguments}; echo ended with $?; exec sleep 1000");
         let (width, height) = (width.to_string(), height.to_string());
         let folder = tests();
         let folder = folder.to_str().unwrap();
@@ -202,6 +207,109 @@ fn a_connection_that_breaks_is_said_the_state_stays_old_and_it_comes_back() {
     assert!(log.contains("no connection: the other end closed the connection"), "{log}");
     terminal.keys("q");
     terminal.shows("ended with 0");
+}
+
+/// The program at an agent whose other commands run `script`, with the table of ports.
+fn by_ssh(folder: &Folder, script: &str, arguments: &str) -> Option<Terminal> {
+    let path = agent(folder, "sidecore-agent pipe", script);
+    let arguments = format!("--ssh host --interval 0.2 --view port {arguments}");
+    let terminal = Terminal::start_in(200, 50, &path, &arguments)?;
+    terminal.shows("52:54:00:00:00:01");
+    Some(terminal)
+}
+
+/// Requests for the trace and for captures, without their numbers.
+fn asked(folder: &Folder) -> Vec<String> {
+    let requests = lines(folder, "requests").into_iter();
+    let wanted = requests.filter(|line| line.contains("\"trace\"") || line.contains("\"capture\""));
+    wanted.map(|line| format!("{{{}", line.split_once(',').unwrap().1)).collect()
+}
+
+#[test]
+fn by_ssh_c_writes_what_another_ssh_brings_until_the_capture_ends() {
+    let folder = Folder::new();
+    let script = "printf frames; until_off; printf ' and statistics'";
+    let Some(terminal) = by_ssh(&folder, script, &format!("--capture {}/file", folder.0.display())) else { return };
+    terminal.keys("c");
+    terminal.keys("6");
+    terminal.shows("another ssh asks host for `capture a net=0`");
+    terminal.shows("it comes; `c` ends it");
+    // The trace goes the same way.
+    terminal.keys("t");
+    terminal.shows("frames are captured; `c` ends that");
+    terminal.keys("c");
+    terminal.shows("it has ended");
+    assert_eq!(lines(&folder, "file"), ["frames and statistics"]);
+    assert_eq!(asked(&folder), [r#"{"command":"capture","guest":"a","filter":"net=0,off"}"#]);
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+    assert_eq!(asked(&folder).len(), 1);
+}
+
+#[test]
+fn by_ssh_a_reader_of_frames_that_goes_away_ends_the_capture() {
+    let folder = Folder::new();
+    // No more frames come, so nothing is written when the reader has gone.
+    let script = "printf frames; exec sleep 1000";
+    let Some(terminal) = by_ssh(&folder, script, "--capture '|head -c 6' --capture-of first=in") else { return };
+    terminal.keys("c");
+    terminal.keys("6");
+    terminal.shows("another ssh asks host for `capture first in`");
+    terminal.shows("it broke off: the frames cannot be written: broken pipe; `c` begins again");
+    terminal.wait("the end of the capture", |_| !asked(&folder).is_empty());
+    assert_eq!(asked(&folder), [r#"{"command":"capture","guest":"first","filter":"off"}"#]);
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+}
+
+#[test]
+fn by_ssh_a_capture_that_is_refused_is_said_and_ends_nobody_s() {
+    let folder = Folder::new();
+    let script = "echo 'captured frames are being sent on COM2 already' >&2; exit 1";
+    let Some(terminal) = by_ssh(&folder, script, &format!("--capture {}/file", folder.0.display())) else { return };
+    terminal.keys("c");
+    terminal.keys("6");
+    terminal.shows("nothing comes: captured frames are being sent on COM2 already; `c` tries again");
+    assert!(asked(&folder).is_empty());
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+}
+
+#[test]
+fn by_ssh_a_name_that_a_shell_could_obey_is_not_captured() {
+    let folder = Folder::new();
+    let arguments = format!("--capture {}/file --capture-of '$(reboot)'", folder.0.display());
+    let Some(terminal) = by_ssh(&folder, "exit 9", &arguments) else { return };
+    terminal.keys("c");
+    terminal.keys("6");
+    terminal.shows("`$(reboot)` has characters that a shell at the other end could obey");
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+    assert_eq!(lines(&folder, "asked"), ["sidecore-agent pipe"]);
+}
+
+#[test]
+fn by_ssh_t_begins_and_ends_the_trace_and_q_ends_it_too() {
+    let folder = Folder::new();
+    let Some(terminal) = by_ssh(&folder, "cat trace; until_off; rm off; cat rest", "") else { return };
+    terminal.keys("3");
+    terminal.keys("Down");
+    terminal.keys("Enter");
+    terminal.keys("t");
+    let (screen, _) = terminal.shows("2 exits of all guests have arrived");
+    assert!(screen.contains("0x1234"), "{screen}");
+    terminal.keys("t");
+    terminal.shows("3 exits of all guests have arrived");
+    terminal.keys("6");
+    terminal.shows("it has ended");
+    // The second one is ended by the end of the program.
+    terminal.keys("t");
+    terminal.wait("another trace", |screen| screen.matches("it comes; `t` ends it").count() == 2);
+    terminal.keys("q");
+    terminal.shows("ended with 0");
+    let off = r#"{"command":"trace","step":"off","stop":false,"classes":""}"#;
+    assert_eq!(asked(&folder), [off, off]);
+    assert_eq!(lines(&folder, "asked").iter().filter(|line| *line == "trace save exits,histograms").count(), 2);
 }
 
 #[test]

@@ -5,14 +5,13 @@ mod support;
 
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
-use support::{Folder, Machine, session};
+use support::{Folder, Machine, agent, lines, session, ssh};
 
 fn console(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore-console"));
@@ -131,14 +130,6 @@ fn by_a_serial_device_whose_bytes_nobody_changes() {
     assert!(words.contains("it is no serial device"), "{words}");
 }
 
-/// A program called ssh. It is no ssh; it only shows what it was asked.
-fn ssh(folder: &Folder, script: &str) -> String {
-    let path = folder.0.join("ssh");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap())
-}
-
 #[test]
 fn by_the_systems_ssh_with_a_command() {
     let folder = Folder::new();
@@ -164,6 +155,155 @@ fn what_ssh_says_is_the_reason() {
     assert_eq!(output.status.code(), Some(3));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(words, "sidecore-console: no connection: root@x: Permission denied (publickey).\n");
+}
+
+const PIPE: &str = "sidecore-agent pipe";
+
+/// Runs the program by the agent that [`agent`] plays, with the trace, and returns a view.
+fn traced(path: &str, arguments: &[&str]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore-console"));
+    let command = command.args(["--ssh", "host", "--interval", "0.2", "--trace", "--once", "--json"]);
+    let output = run(command.args(arguments).env("PATH", path));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// What the log says of the trace.
+fn said_of_the_trace(log: &Value) -> Vec<&str> {
+    let entries = log["log"].as_array().unwrap().iter().filter(|entry| entry["kind"] == "trace");
+    entries.map(|entry| entry["text"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn by_ssh_another_ssh_brings_the_trace_until_its_end() {
+    let folder = Folder::new();
+    let path = agent(&folder, PIPE, "cat trace; until_off; cat rest");
+    let sheet = traced(&path, &["--view", "guest", "--detail", "b"]);
+    let address = &sheet["addresses"][0];
+    // The third exit came after the machine had told the end.
+    assert_eq!((&address["address"], &address["exits"]), (&"0x1234".into(), &3.into()), "{sheet}");
+    let mut asked = lines(&folder, "asked");
+    asked.sort();
+    assert_eq!(asked, [PIPE, "trace save exits,histograms"]);
+    let requests = lines(&folder, "requests");
+    let traces: Vec<&String> = requests.iter().filter(|line| line.contains("\"trace\"")).collect();
+    assert!(matches!(traces[..], [off] if off.contains("\"off\"")), "{requests:?}");
+}
+
+#[test]
+fn by_ssh_an_agent_that_no_key_runs_is_given_its_own_words() {
+    let folder = Folder::new();
+    let path = agent(&folder, "doas /opt/sidecore-agent --socket s pipe", "cat trace; until_off");
+    let arguments = ["--command", "doas /opt/sidecore-agent --socket s pipe", "--view", "log"];
+    let log = traced(&path, &arguments);
+    let line = "doas /opt/sidecore-agent --socket s run trace save exits,histograms";
+    assert!(lines(&folder, "asked").contains(&line.to_owned()), "{log}");
+    assert_eq!(
+        said_of_the_trace(&log),
+        [
+            &*format!("another ssh asks host for `{line}`"),
+            "it comes; `t` ends it",
+            "its end was asked for",
+            "it has ended"
+        ]
+    );
+}
+
+#[test]
+fn a_trace_that_is_refused_by_ssh_is_said_with_what_helps_and_nobody_s_trace_is_ended() {
+    for (script, expected) in [
+        (
+            "echo 'the trace goes to another client; try again later' >&2; exit 1",
+            "nothing comes: the trace goes to another client; try again later; `t` tries again",
+        ),
+        (
+            "printf '`trace` needs the permission `profile`, which key eve does not have\\033[2J; it has: view\\n' >&2; exit 4",
+            "nothing comes: `trace` needs the permission `profile`, which key eve does not have; it has: view; the key needs the \
+             permission `profile`, and so does `allow` of [management]",
+        ),
+        (
+            "echo 'sh: 1: trace: not found' >&2; exit 127",
+            "nothing comes: sh: 1: trace: not found; is `trace save exits,histograms` a command at host? It needs sidecore-agent",
+        ),
+        (
+            "echo 'no connection with the hypervisor: timed out' >&2; exit 3",
+            "nothing comes: no connection with the hypervisor: timed out; the agent at host does not reach the hypervisor; `t` tries \
+             again",
+        ),
+        (
+            "printf 'a warning\\nssh: connect to host x port 22: Connection refused\\n' >&2; exit 255",
+            "nothing comes: ssh: connect to host x port 22: Connection refused; try `ssh host trace save exits,histograms >FILE`; `t` \
+             tries again",
+        ),
+        ("exit 0", "nothing comes: ssh ended with 0, without a word; `t` tries again"),
+        (
+            "kill -9 $$",
+            "nothing comes: a signal ended ssh; try `ssh host trace save exits,histograms >FILE`; `t` tries again",
+        ),
+    ] {
+        let folder = Folder::new();
+        let path = agent(&folder, PIPE, script);
+        let log = traced(&path, &["--view", "log"]);
+        assert_eq!(
+            said_of_the_trace(&log),
+            ["another ssh asks host for `trace save exits,histograms`", expected],
+            "{script}"
+        );
+        let requests = lines(&folder, "requests");
+        assert!(!requests.iter().any(|line| line.contains("\"trace\"")), "{script}: {requests:?}");
+    }
+}
+
+#[test]
+fn a_trace_by_ssh_that_breaks_off_is_not_left_on() {
+    for (script, expected) in [
+        (
+            "cat trace; echo 'Connection to host closed by remote host.' >&2; exit 255",
+            "it broke off: Connection to host closed by remote host.; try `ssh host trace save exits,histograms >FILE`; `t` tries again",
+        ),
+        (
+            "cat trace; echo 'the trace does not end' >&2; exit 1",
+            "it broke off: the trace does not end; `t` tries again",
+        ),
+    ] {
+        let folder = Folder::new();
+        let log = traced(&agent(&folder, PIPE, script), &["--view", "log"]);
+        let said = said_of_the_trace(&log);
+        assert!(said.contains(&expected), "{said:?}");
+        let requests = lines(&folder, "requests");
+        let offs = requests.iter().filter(|line| line.contains("\"trace\"") && line.contains("\"off\"")).count();
+        assert_eq!(offs, 1, "{requests:?}");
+    }
+}
+
+#[test]
+fn an_agent_that_does_not_end_the_trace_is_left_after_a_time() {
+    let folder = Folder::new();
+    // It takes no notice of the end.
+    let log = traced(&agent(&folder, PIPE, "cat trace; exec sleep 60"), &["--view", "log"]);
+    let said = said_of_the_trace(&log);
+    assert_eq!(said[2..], ["its end was asked for", "ssh was ended, so the agent ends it"], "{said:?}");
+    assert!(lines(&folder, "requests").iter().any(|line| line.contains("\"off\"")));
+}
+
+#[test]
+fn where_the_lines_refuse_the_trace_it_is_not_left_on_but_for_another_program() {
+    for (state, offs) in [(None, 1), (Some("true"), 0)] {
+        let folder = Folder::new();
+        let path = agent(&folder, "relay", "exit 9");
+        if let Some(saving) = state {
+            let state = format!(
+                r#"{{"event":"trace-state","id":ID,"classes":["exits"],"stop":false,"saving":{saving},"cores":[]}}"#
+            );
+            fs::write(folder.0.join("state"), state + "\n").unwrap();
+        }
+        let log = traced(&path, &["--command", "relay", "--view", "log"]);
+        let said = said_of_the_trace(&log);
+        assert_eq!(said.last(), Some(&"no trace of exits: no trace goes here; `t` tries again"), "{said:?}");
+        assert_eq!(lines(&folder, "asked"), ["relay"]);
+        let requests = lines(&folder, "requests");
+        assert_eq!(requests.iter().filter(|line| line.contains("\"off\"")).count(), offs, "{requests:?}");
+    }
 }
 
 #[test]

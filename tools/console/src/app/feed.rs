@@ -1,8 +1,10 @@
 //! Keeps a state up to date: cuts what comes into lines, records them, and asks for counters.
 
+mod by_ssh;
+
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use sidecore_trace::record::com2::first_id;
 use crate::capture::Capture;
 use crate::clean::{LINE, clean};
 use crate::lines::{Line, Lines};
-use crate::link::{Clock, News, Requests, Way, keep_open, play};
+use crate::link::{Agent, Clock, News, Requests, Way, keep_open, play};
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::sheet::Tone;
@@ -26,8 +28,10 @@ use crate::traced::Known;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time that the program waits at its end for the machine to end the trace.
 const END: Duration = Duration::from_secs(3);
-/// Readings of counters for each request for how long exits take, which has as many bytes.
+/// Readings of counters for each request for how long exits, turns and requests take, which has as many bytes.
 const LATENCY_EVERY: u64 = 4;
+/// The same while the machine records nothing of it. Then the answer is short.
+const LATENCY_SELDOM: u64 = 16;
 /// What is traced.
 const CLASSES: &str = "exits,histograms";
 /// Time after which the program looks whether something is due.
@@ -92,6 +96,12 @@ pub struct Feed {
     capture_of: Option<Wanted>,
     /// Writes captured frames.
     writing: Option<JoinHandle<io::Result<()>>>,
+    /// The agent behind ssh. Then the trace and captured frames come by another ssh.
+    agent: Option<Agent>,
+    /// What that brings now.
+    brought: Option<by_ssh::Brought>,
+    /// Its other end is dropped when the target of the last capture by ssh has closed.
+    reader: Option<Receiver<()>>,
 }
 
 impl Feed {
@@ -109,8 +119,11 @@ impl Feed {
             None => None,
         };
         let interval = Duration::from_secs_f64(options.interval);
+        let agent = options.ssh.as_ref().and_then(|host| Agent::of(host, &options.command));
+        let mut state = State::new(interval).with_symbols(Known::read(&options.symbols)?);
+        state.traced_elsewhere = agent.is_some();
         Ok(Self {
-            state: State::new(interval).with_symbols(Known::read(&options.symbols)?),
+            state,
             clock: Clock::start(),
             lines: Lines::of_port(options.shared),
             shared: options.shared,
@@ -126,6 +139,9 @@ impl Feed {
             capture_to: options.capture.clone(),
             capture_of: options.capture_of.clone(),
             writing: None,
+            agent,
+            brought: None,
+            reader: None,
         })
     }
 
@@ -193,6 +209,7 @@ impl Feed {
 
     /// Lets time pass, and asks for counters when it is time.
     pub fn tick(&mut self) {
+        self.check_brought();
         if self.requests.is_none() {
             // The clock of a recording is the recording's.
             if matches!(self.state.link, Link::Opening | Link::Down { .. }) {
@@ -202,6 +219,7 @@ impl Feed {
         }
         self.state.clock = self.clock.now();
         self.check_capture();
+        self.check_trace();
         let due = match self.asked {
             None => true,
             Some((readings, at)) => {
@@ -215,7 +233,8 @@ impl Feed {
             }
             self.asked = Some((self.state.readings, self.state.clock));
             self.ask(Command::Show(View::Counters));
-            if self.traced && self.state.readings.is_multiple_of(LATENCY_EVERY) {
+            let is_recorded = self.traced || self.state.latency.as_ref().is_some_and(|latency| latency.on);
+            if self.state.readings.is_multiple_of(if is_recorded { LATENCY_EVERY } else { LATENCY_SELDOM }) {
                 self.ask(Command::Latency);
             }
         }
@@ -234,17 +253,27 @@ impl Feed {
 
     /// Asks the machine to trace exits and send what it has traced, or to end that.
     pub fn trace(&mut self) {
+        if self.is_traced_by_ssh() {
+            return self.end_brought();
+        }
         if self.requests.is_none() {
             return self.state.say("trace", Tone::Warning, "there is no connection");
         }
         if self.state.capture.is_some() {
             return self.state.say("trace", Tone::Warning, "frames are captured; `c` ends that");
         }
+        if let Some(agent) = self.agent.clone() {
+            return self.trace_by_ssh(&agent);
+        }
         self.traced = !self.traced;
         let step = |step, classes: &str| Command::Trace { step, stop: false, classes: classes.to_owned() };
         if self.traced {
+            let first = self.next_id;
+            self.ask(step(TraceStep::Show, ""));
             self.ask(step(TraceStep::On, CLASSES));
             self.ask(step(TraceStep::Save, ""));
+            let state = &mut self.state;
+            (state.trace_ids, state.trace_taken, state.trace_refused) = (first..self.next_id, false, None);
         } else {
             self.ask(step(TraceStep::Off, ""));
         }
@@ -252,9 +281,24 @@ impl Feed {
         self.state.say("trace", Tone::Plain, &format!("the trace of exits is switched {word}"));
     }
 
+    /// Takes back what was asked for the trace if the machine has refused a part of it.
+    fn check_trace(&mut self) {
+        let Some((id, why)) = self.state.trace_refused.take().filter(|_| self.traced) else { return };
+        self.traced = false;
+        let last = self.state.trace_ids.end.saturating_sub(1);
+        // It is on if only its sending was refused. A trace that another program takes stays on.
+        if id == last && !self.state.trace_taken {
+            self.ask(Command::Trace { step: TraceStep::Off, stop: false, classes: String::new() });
+        }
+        self.state.say("trace", Tone::Warning, &format!("no trace of exits: {why}; `t` tries again"));
+    }
+
     /// Asks the machine to capture frames and send them, or to end that. `port`: the chosen one, as the view of ports names it.
     pub fn capture(&mut self, port: Option<&str>) {
         let warn = |state: &mut State, text: &str| state.say("capture", Tone::Warning, text);
+        if self.is_captured_by_ssh() {
+            return self.end_brought();
+        }
         if self.requests.is_none() {
             return warn(&mut self.state, "there is no connection");
         }
@@ -267,7 +311,8 @@ impl Feed {
         if self.traced {
             return warn(&mut self.state, "the trace of exits goes the same way; `t` ends it");
         }
-        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
+        let is_read = matches!(self.reader.as_ref().map(Receiver::try_recv), Some(Err(TryRecvError::Empty)));
+        if is_read || self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
             return warn(&mut self.state, "the reader of the capture before is still there");
         }
         let wanted = match (&self.capture_of, port) {
@@ -278,6 +323,9 @@ impl Feed {
             }
             (None, None) => return warn(&mut self.state, "choose a port in the view of ports (4)"),
         };
+        if let Some(agent) = self.agent.clone() {
+            return self.capture_by_ssh(&agent, wanted, &target);
+        }
         let (capture, writing) = Capture::start(&target, wanted.guest, wanted.filter);
         let first = self.next_id;
         self.ask(capture.on());
@@ -311,6 +359,7 @@ impl Feed {
     /// Switches the trace off, if it is on, and waits until the machine has ended it. `more` waits for what comes next, or for
     /// the time that it is given.
     pub fn end(&mut self, mut more: impl FnMut(Duration) -> Option<Option<News>>) {
+        self.end_by_ssh(&mut more);
         if self.requests.is_none() || !self.traced && self.state.capture.is_none() {
             return;
         }

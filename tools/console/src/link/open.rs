@@ -6,23 +6,17 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::process::{ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-use crate::clean::{LINE, clean};
+use super::ssh::{Ssh, Started, start};
 
 /// Time for a TCP connection.
 const TCP: Duration = Duration::from_secs(10);
-/// Most bytes of ssh's own messages that are kept: the last ones.
-const MESSAGES: usize = 4096;
-/// Time for ssh's last message, after its output has ended.
-const LAST_MESSAGE: Duration = Duration::from_millis(200);
 
 /// A way to a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,57 +115,19 @@ fn serial(path: &Path, baud: u32) -> Result<File> {
     Ok(File::from(device))
 }
 
-/// ssh, which ends with the connection.
-struct Ssh(Child);
-
-impl Drop for Ssh {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Runs ssh with a command that passes the lines on.
+fn ssh(host: &str, command: &str) -> Result<Opened> {
+    let Started { process, mut input, output, said } = start(host, command, Stdio::piped())?;
+    let requests = input.take().context("ssh has no pipes")?;
+    let input = Box::new(SshOutput(output, process));
+    Ok(Opened { input, output: Box::new(requests), reason: Box::new(move || said.last()) })
 }
 
 /// What ssh's process writes, and the process.
-struct SshOutput(std::process::ChildStdout, #[allow(dead_code, reason = "it is ended with the connection")] Ssh);
+struct SshOutput(ChildStdout, #[allow(dead_code, reason = "it is ended with the connection")] Ssh);
 
 impl Read for SshOutput {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         self.0.read(bytes)
     }
-}
-
-/// Runs ssh. It must not ask anything on the terminal, which shows the views. So it logs in by a key or not at all.
-fn ssh(host: &str, command: &str) -> Result<Opened> {
-    let mut child = Command::new("ssh")
-        .args(["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "--", host, command])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot run ssh")?;
-    let (output, input, messages) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let child = Ssh(child);
-    let (Some(output), Some(input), Some(messages)) = (output, input, messages) else { bail!("ssh has no pipes") };
-    let said = Arc::new(Mutex::new(String::new()));
-    let heard = said.clone();
-    thread::spawn(move || {
-        let mut messages = messages;
-        let mut bytes = [0; 512];
-        while let Ok(length @ 1..) = messages.read(&mut bytes) {
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-            let part = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());
-            heard.push_str(&part);
-            // Its last message says why it ends.
-            let surplus = heard.ceil_char_boundary(heard.len().saturating_sub(MESSAGES));
-            heard.drain(..surplus);
-        }
-    });
-    let reason = move || {
-        thread::sleep(LAST_MESSAGE);
-        let said = said.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = said.lines().rev().find(|line| !line.trim().is_empty())?;
-        Some(clean(last.trim(), LINE))
-    };
-    Ok(Opened { input: Box::new(SshOutput(input, child)), output: Box::new(output), reason: Box::new(reason) })
 }

@@ -117,6 +117,75 @@ fn a_guest_s_addresses_and_times_are_shown_when_there_are_some() {
     );
 }
 
+/// How long exits, turns, visits and requests took on two guests' machine: the form of `control`'s own answer, with round figures.
+const LATENCY: &str = r#"{"event":"latency","on":true,"tsc_hz":2000000,"rows":[
+    {"guest":"a","what":"hlt","count":3,"sum":90,"p50":20,"p90":30,"p99":40,"max":40},
+    {"engine":0,"what":"busy-turn","count":4711,"sum":942200,"p50":128,"p90":640,"p99":2047,"max":36932},
+    {"engine":0,"what":"idle-turn","count":18446744073709551615,"sum":18446744073709551615,"p50":1,"p90":1,"p99":3,"max":77},
+    {"engine":0,"what":"visit","count":1889,"sum":90,"p50":96,"p90":320,"p99":1023,"max":18446744073709551615},
+    {"engine":1,"what":"visit","count":1,"sum":9,"p50":9,"p90":9,"p99":9,"max":9},
+    {"guest":"a","queue":"net0 queue 0","what":"arrival","count":729,"sum":90,"p50":40,"p90":80,"p99":160,"max":3000},
+    {"guest":"a","queue":"net0 queue 0","what":"taken","count":151,"sum":90,"p50":24,"p90":48,"p99":96,"max":200},
+    {"guest":"a","queue":"net0 queue 0","what":"occupancy","count":812,"sum":90,"p50":256,"p90":256,"p99":256,"max":256},
+    {"guest":"b","queue":"net0 queue 0","what":"arrival","count":12,"sum":90,"p50":20,"p90":30,"p99":40,"max":40},
+    {"guest":"b","queue":"net0 queue 1","what":"arrival","count":1428,"sum":90,"p50":28,"p90":112,"p99":448,"max":900},
+    {"guest":"b","queue":"net0 queue 1","what":"taken","count":191,"sum":90,"p50":12,"p90":20,"p99":28,"max":31},
+    {"guest":"b","queue":"net0 queue 1","what":"occupancy","count":640,"sum":90,"p50":1,"p90":3,"p99":7,"max":16},
+    {"guest":"b","queue":"net1 queue 0","what":"arrival","count":2,"sum":9,"p50":9,"p90":9,"p99":9,"max":9},
+    {"guest":"b","queue":"block0 queue 0","what":"arrival","count":5,"sum":9,"p50":9,"p90":9,"p99":9,"max":9},
+    {"guest":"b","queue":"netx queue","what":"arrival","count":5,"sum":9,"p50":9,"p90":9,"p99":9,"max":9},
+    {"guest":"b","queue":"","what":"arrival","count":5,"sum":9,"p50":9,"p90":9,"p99":9,"max":9}]}"#;
+
+#[test]
+fn ports_and_engines_have_percentiles_while_the_machine_records_them() {
+    let mut state = at(BUSY);
+    state.take(&Line::Text(LATENCY.replace('\n', "")));
+    assert_eq!(state.latency.as_ref().map(|latency| latency.rows.len()), Some(16));
+    for (view, detail) in
+        [(View::Engine, None), (View::Engine, Some("0")), (View::Port, None), (View::Port, Some("b:0"))]
+    {
+        let mut ui = Ui { view, detail: detail.map(String::from), ..Ui::default() };
+        let name = format!("{}{}-latency", view.name(), detail.map_or("", |_| "-detail"));
+        compare(&format!("{name}-80x24.txt"), &text(&drawn(80, 24, true, &mut ui, &state)));
+        let whole = crate::sheet::text::whole(&view.sheet(&state, detail), None, 80);
+        compare(&format!("{name}.txt"), &whole);
+        assert!(whole.lines().all(|line| line.width() <= 80), "{whole}");
+    }
+    let json = |view: View, detail| crate::sheet::json::whole(&view.sheet(&state, detail));
+    let port = json(View::Port, Some("b:0"));
+    assert_eq!(
+        port["latency"].as_array().map(Vec::len),
+        Some(4),
+        "another guest's, another port's, or no port's: {port}"
+    );
+    let row = &port["latency"][1];
+    assert_eq!(
+        (&row["queue"], &row["what"], &row["unit"], &row["count"], &row["p50"], &row["p99"]),
+        (&"net0 queue 1".into(), &"arrival".into(), &"us".into(), &1428.into(), &14.0.into(), &224.0.into()),
+        "{port}"
+    );
+    let waiting = &port["latency"][3];
+    assert_eq!((&waiting["unit"], &waiting["p99"]), (&"requests".into(), &7.into()), "{port}");
+    let engines = json(View::Engine, None);
+    let row = &engines["times"][0];
+    assert_eq!(
+        (&row["engine"], &row["what"], &row["count"], &row["p50_us"], &row["p99_us"]),
+        (&0.into(), &"busy-turn".into(), &4711.into(), &64.0.into(), &1023.5.into()),
+        "{engines}"
+    );
+    assert_eq!(json(View::Engine, Some("0"))["times"].as_array().map(Vec::len), Some(3));
+
+    // What was recorded stays, and is no news.
+    state.take(&Line::Text(LATENCY.replace('\n', "").replace("\"on\":true", "\"on\":false")));
+    for view in [View::Engine, View::Port] {
+        let whole = crate::sheet::text::whole(&view.sheet(&state, None), None, 80);
+        assert!(whole.contains("; not recorded now\n"), "{whole}");
+    }
+    // A machine that does not say its frequency.
+    state.take(&Line::Text(LATENCY.replace('\n', "").replace("2000000", "0")));
+    assert!(crate::sheet::json::whole(&View::Engine.sheet(&state, None))["times"][0]["p50_us"].is_null());
+}
+
 #[test]
 fn disks_are_as_they_were() {
     let state = played("disks.txt", f64::MAX);
@@ -240,7 +309,7 @@ fn lists_that_would_keep_the_program_busy_are_cut() {
     }
     assert_eq!((state.readings, state.noise), (2, 0));
     let shown = View::Port.sheet(&state, None);
-    assert_eq!(shown.more[0].rows.len(), crate::rates::MAX_REASONS);
+    assert_eq!(shown.more[1].rows.len(), crate::rates::MAX_REASONS);
 }
 
 fn any_key() -> impl Strategy<Value = Key> {

@@ -2,19 +2,21 @@
 
 use control::{Engine, Guest, Watched};
 
+use super::latency;
 use super::nothing::gone;
 use crate::rates::{Pair, each};
 use crate::sheet::{Row, Sheet, Table, Tone, Value, number, words};
+use crate::state::State;
 
 /// All engines, and all devices that they serve.
-pub fn sheet(pair: &Pair<'_>) -> Sheet {
+pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
     let mut main = table();
     main.rows.extend(pair.now.engines.iter().map(|engine| row(pair, engine)));
-    Sheet { key: "engine", facts: Vec::new(), main, more: vec![queues(pair)] }
+    Sheet { key: "engine", facts: Vec::new(), main, more: vec![latency::turns(state, None), queues(pair)] }
 }
 
-/// One engine: its profile and its uplinks.
-pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
+/// One engine: how long its turns and visits take, its profile and its uplinks.
+pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
     let Some(engine) = pair.now.engines.iter().find(|engine| engine.id.to_string() == id) else {
         return gone("engine");
     };
@@ -43,7 +45,12 @@ pub fn detail(pair: &Pair<'_>, id: &str) -> Sheet {
             uplinks.row(uplink.name.clone(), Tone::Plain, cells);
         }
     }
-    Sheet { key: "engine", facts: vec![fact], main, more: vec![visits(engine.watched.as_ref()), uplinks] }
+    Sheet {
+        key: "engine",
+        facts: vec![fact],
+        main,
+        more: vec![latency::turns(state, Some(id)), visits(engine.watched.as_ref()), uplinks],
+    }
 }
 
 /// Visits to queues by the number of requests that they took. It has no rows if the engine was never watched.
@@ -239,9 +246,12 @@ fn how(requests: Option<f64>, kicks: Option<f64>, changed: Option<f64>) -> &'sta
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{batch, how, sheet};
     use crate::rates::Pair;
     use crate::sheet::Value;
+    use crate::state::State;
     use control::{Counters, Engine};
 
     #[test]
@@ -249,7 +259,7 @@ mod tests {
         let minutes = [Some(642), None, Some(u64::MAX)];
         let engine = |(id, busy_permille_minute)| Engine { id, busy_permille_minute, ..Engine::default() };
         let now = Counters { engines: (0..).zip(minutes).map(engine).collect(), ..Counters::default() };
-        let main = sheet(&Pair::new(&now, None)).main;
+        let main = sheet(&State::new(Duration::ZERO), &Pair::new(&now, None)).main;
         let column = main.columns.iter().position(|column| column.key == "busy_minute").unwrap();
         let shown: Vec<_> = main.rows.iter().map(|row| row.cells[column].shown()).collect();
         assert_eq!(shown[..2], ["64.2 %", "-"]);

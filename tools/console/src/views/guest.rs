@@ -2,6 +2,7 @@
 
 use control::{ExitCount, Guest, GuestState};
 
+use super::latency;
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
 use crate::rates::{Pair, by_reason, each, exits, guest_exits, total};
@@ -152,7 +153,7 @@ pub fn detail(state: &State, pair: &Pair<'_>, id: &str) -> Sheet {
             guest.console_dropped, guest.lines_dropped, guest.input_dropped
         ),
     ];
-    let (addresses, times) = (addresses(state, id), times(state, id));
+    let (addresses, times) = (addresses(state, id), latency::exits(state, id));
     if !addresses.rows.is_empty() {
         let (exits, lost) = state.traced.totals();
         facts.push(format!("trace: {exits} exits of all guests have arrived, {lost} records were lost"));
@@ -186,30 +187,6 @@ fn addresses(state: &State, id: &str) -> Table {
                 (*function).into(),
             ],
         );
-    }
-    table
-}
-
-/// How long the guest's exits take, if the machine has recorded it.
-fn times(state: &State, id: &str) -> Table {
-    let mut table = Table::new(
-        "times",
-        "How long exits take, in microseconds",
-        &[
-            words("reason", "reason", 0),
-            number("exits", "exits", 0),
-            number("p50_us", "p50", 0),
-            number("p90_us", "p90", 1),
-            number("p99_us", "p99", 0),
-            number("max_us", "max", 0),
-        ],
-    );
-    let Some(latency) = &state.latency else { return table };
-    let us = |ticks: u64| Value::Number((latency.tsc_hz > 0).then(|| ticks as f64 * 1e6 / latency.tsc_hz as f64));
-    for row in latency.rows.iter().filter(|row| row.guest.as_deref() == Some(id) && row.queue.is_none()) {
-        let times = [row.p50, row.p90, row.p99, row.max].map(us);
-        let cells = [Value::text(&row.what), row.count.into()].into_iter().chain(times).collect();
-        table.row(clean(&row.what, NAME), Tone::Plain, cells);
     }
     table
 }

@@ -3,17 +3,19 @@
 use control::{Guest, Port, StageCounters};
 
 use super::device;
+use super::latency::{self, Of};
 use super::nothing::gone;
 use crate::clean::{NAME, clean};
 use crate::rates::{Named, Pair, count, total};
 use crate::sheet::{Sheet, Table, Tone, Value, number, words};
+use crate::state::State;
 
 fn then<'a>(pair: &Pair<'a>, guest: &Guest, n: usize, port: &Port) -> Option<&'a Port> {
     pair.guest(guest)?.ports.get(n).filter(|before| before.mac == port.mac)
 }
 
-/// All ports, and all uplinks.
-pub fn sheet(pair: &Pair<'_>) -> Sheet {
+/// All ports, how long their requests take, and all uplinks.
+pub fn sheet(state: &State, pair: &Pair<'_>) -> Sheet {
     let mut main = Table::new(
         "ports",
         "Ports (rx: towards the guest; dropped: since the guest's start)",
@@ -92,11 +94,11 @@ pub fn sheet(pair: &Pair<'_>) -> Sheet {
             }
         }
     }
-    Sheet { key: "port", facts: Vec::new(), main, more: vec![uplinks] }
+    Sheet { key: "port", facts: Vec::new(), main, more: vec![latency::requests(state, Of::Net), uplinks] }
 }
 
-/// One port: drops by cause, its stages, and its other counts.
-pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
+/// One port: how long its requests take, drops by cause, its stages, and its other counts.
+pub fn detail(state: &State, pair: &Pair<'_>, wanted: &str) -> Sheet {
     let found = device::find(pair, wanted, |guest| &guest.ports);
     let Some((guest, n, port)) = found else { return gone("port") };
     let before = then(pair, guest, n, port);
@@ -125,7 +127,8 @@ pub fn detail(pair: &Pair<'_>, wanted: &str) -> Sheet {
         let tone = if rate > Some(0.0) { Tone::Warning } else { Tone::Plain };
         drops.row(&*drop.kind, tone, vec![(*drop.kind).into(), drop.count.into(), rate.into()]);
     }
-    Sheet { key: "port", facts: Vec::new(), main, more: vec![drops, stages(&port.stages)] }
+    let requests = latency::requests(state, Of::Port(&guest.name, n));
+    Sheet { key: "port", facts: Vec::new(), main, more: vec![requests, drops, stages(&port.stages)] }
 }
 
 fn stages(stages: &[StageCounters]) -> Table {

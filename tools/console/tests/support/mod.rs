@@ -1,6 +1,8 @@
 //! A machine for the tests: it answers requests with lines of the recorded session, at a chosen speed, on any number of connections.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,17 +27,21 @@ fn readings() -> Vec<String> {
     sent.filter(|line| line.starts_with(r#"{"event":"counters""#)).map(String::from).collect()
 }
 
-/// A trace with two exits of guest `b` from one place.
-fn trace_in_words() -> String {
-    let (mut header, mut chunk) = ([0; 256], [0; 256]);
+/// A trace with two exits of guest `b` from one place, and a third one, which comes later.
+pub fn trace() -> [Vec<u8>; 2] {
+    let mut header = [0; 256];
     let mut names = HeaderWriter::new(&mut header, Clock::default()).unwrap();
     names.name(Table::Guest, 1, NOTHING, "b").unwrap();
     names.name(Table::Reason, 2, NOTHING, "hlt").unwrap();
-    let mut exits = ChunkWriter::new(&mut chunk, 3, 0, 0).unwrap();
-    for tsc in [5, 6] {
-        exits.push(Record { guest: 1, code: 2, a: 0x1234, ..Record::new(Kind::Exit, tsc) }).unwrap();
-    }
-    STANDARD.encode([names.finish(), exits.finish()].concat())
+    let exits = |first, tscs: &[u64]| {
+        let mut chunk = [0; 256];
+        let mut exits = ChunkWriter::new(&mut chunk, 3, first, 0).unwrap();
+        for tsc in tscs {
+            exits.push(Record { guest: 1, code: 2, a: 0x1234, ..Record::new(Kind::Exit, *tsc) }).unwrap();
+        }
+        exits.finish().to_vec()
+    };
+    [[names.finish().to_vec(), exits(0, &[5, 6])].concat(), exits(2, &[7])]
 }
 
 /// A folder that is removed at the end.
@@ -56,6 +62,63 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A program called ssh. It is no ssh; it only does what a script says. Returns the PATH that has it.
+pub fn ssh(folder: &Folder, script: &str) -> String {
+    let path = folder.0.join("ssh");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap())
+}
+
+/// A program called ssh that plays a management guest. `pipe` is the command that passes lines on: each request for counters is
+/// answered by the next reading, or the last, and a command with `off` makes the file `off`. All other commands run `other`, a script in which
+/// `until_off` waits for that file. What ssh was asked for is in the file `asked`, the requests are in `requests`.
+pub fn agent(folder: &Folder, pipe: &str, other: &str) -> String {
+    let readings: Vec<String> = readings().iter().skip(10).map(|line| format!("{line}\n")).collect();
+    let [trace, rest] = trace();
+    for (name, bytes) in
+        [("readings", readings.concat().into_bytes()), ("trace", trace), ("rest", rest), ("requests", vec![])]
+    {
+        fs::write(folder.0.join(name), bytes).unwrap();
+    }
+    let script = format!(
+        r#"cd {folder} || exit 99
+until_off() {{ while [ ! -e off ]; do sleep 0.02; done; }}
+for asked; do :; done
+echo "$asked" >>asked
+if [ "$asked" != '{pipe}' ]; then
+    {other}
+    exit
+fi
+next=0
+while read -r line; do
+    echo "$line" >>requests
+    id=${{line#*'"id":'}}
+    id=${{id%%[!0-9]*}}
+    case "$line" in
+    *'"counters"'*)
+        [ $next -eq {last} ] || next=$((next + 1))
+        sed -n "${{next}}p" readings ;;
+    *'"show"'*) [ ! -e state ] || sed "s/ID/$id/" state ;;
+    *'"save"'*) echo '{{"event":"reply","id":'$id',"ok":false,"error":"no trace goes here"}}' ;;
+    *off*)
+        : >off
+        # The end is told to all, and it is told before the rest is here.
+        echo '{{"event":"reply","id":'$id',"ok":true}}'
+        echo '{{"event":"trace","data":"","end":true}}' ;;
+    esac
+done"#,
+        folder = folder.0.display(),
+        last = readings.len(),
+    );
+    ssh(folder, &script)
+}
+
+/// The lines of a file that [`agent`] has written.
+pub fn lines(folder: &Folder, name: &str) -> Vec<String> {
+    fs::read_to_string(folder.0.join(name)).unwrap().lines().map(String::from).collect()
 }
 
 /// What a machine does, and what it got.
@@ -93,7 +156,7 @@ impl Machine {
             } else if line.contains("\"version\"") {
                 r#"{"event":"reply","ok":true,"version":"0.1.0"}"#.to_owned()
             } else if line.contains("\"save\"") {
-                format!(r#"{{"event":"trace","data":"{}"}}"#, trace_in_words())
+                format!(r#"{{"event":"trace","data":"{}"}}"#, STANDARD.encode(&trace()[0]))
             } else if line.contains("\"off\"") {
                 r#"{"event":"trace","data":"","end":true}"#.to_owned()
             } else if line.contains("\"latency\"") {
