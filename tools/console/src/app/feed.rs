@@ -171,8 +171,7 @@ impl Feed {
                 self.requests = Some(requests);
                 self.asked = None;
                 self.state.connected(&self.source);
-                // Ends a line that somebody may have left unfinished.
-                self.send_line("\n".into());
+                self.end_line();
                 self.ask(Command::Version);
                 self.ask(Command::Report);
                 // A connection that was made again goes on with it.
@@ -229,7 +228,7 @@ impl Feed {
         };
         if due {
             if self.asked.is_some_and(|(readings, _)| self.state.readings == readings) {
-                self.send_line("\n".into());
+                self.end_line();
             }
             self.asked = Some((self.state.readings, self.state.clock));
             self.ask(Command::Show(View::Counters));
@@ -389,6 +388,14 @@ impl Feed {
         let line = Request::new(Some(self.next_id), command).to_line();
         self.next_id = self.next_id.saturating_add(1);
         self.send_line(line);
+    }
+
+    /// Ends a line that somebody may have left unfinished, or that has lost its end. The agent has a line of its own for each ssh, and
+    /// would refuse an empty one.
+    fn end_line(&mut self) {
+        if self.agent.is_none() {
+            self.send_line("\n".into());
+        }
     }
 
     fn send_line(&mut self, mut line: String) {
