@@ -85,7 +85,8 @@ impl Shell<'_> {
                 Err(why) => failed(errors, &why),
             },
             Command::Capture { guest, filter } if !filter::is_off(&filter) => {
-                let wanted = trace::Captured { name: guest, filter, time: asked.time };
+                let is_guest = self.key.guests.is_some();
+                let wanted = trace::Captured { name: guest, filter, time: asked.time, is_guest };
                 let opened = trace::open(self.trace_port);
                 saved(opened.and_then(|mut port| trace::capture(&mut port, self.broker, &wanted, out)), errors)
             }
