@@ -53,6 +53,33 @@ impl Broker {
     }
 }
 
+/// The `id` of the command that an event answers. `None`: it answers none. Each event is named here, so that a new one is judged
+/// before this compiles again.
+const fn answered(event: &Event) -> Option<u64> {
+    match event {
+        Event::Reply { id, .. }
+        | Event::Audit { id, .. }
+        | Event::Config { id, .. }
+        | Event::Modules { id, .. }
+        | Event::Applied { id, .. }
+        | Event::TraceState(TraceState { id, .. })
+        | Event::Latency(Latency { id, .. })
+        | Event::Counters(Counters { id, .. }) => *id,
+        Event::Boot { .. }
+        | Event::Report(_)
+        | Event::ConfigError { .. }
+        | Event::Guest { .. }
+        | Event::Console { .. }
+        | Event::Port { .. }
+        | Event::Dropped { .. }
+        | Event::Log { .. }
+        | Event::Trace { .. }
+        | Event::Stuck { .. }
+        | Event::Panic { .. }
+        | Event::End { .. } => None,
+    }
+}
+
 /// As much of a text as the audit may keep of it, so that the line is not too long.
 fn beginning(text: &str) -> String {
     text.chars().take(80).collect()
@@ -118,19 +145,9 @@ impl Client {
         let mut events = Vec::new();
         loop {
             let event = self.event()?;
-            let is_answer = match &event {
-                // The broker answers so to what it could not read.
-                Event::Reply { id: None, ok: false, .. } => true,
-                Event::Reply { id, .. }
-                | Event::Audit { id, .. }
-                | Event::Config { id, .. }
-                | Event::Modules { id, .. }
-                | Event::Applied { id, .. }
-                | Event::TraceState(TraceState { id, .. })
-                | Event::Latency(Latency { id, .. })
-                | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
-                _ => false,
-            };
+            // The broker answers without an `id` to what it could not read.
+            let is_unread = matches!(event, Event::Reply { id: None, ok: false, .. });
+            let is_answer = is_unread || answered(&event) == Some(self.last);
             match event {
                 Event::Reply { ok: false, error, .. } if is_answer => {
                     return Err(Failed::Refused(error.unwrap_or("refused".into()).into_owned()));

@@ -259,7 +259,7 @@ fn as_json(answer: &Event, events: &[Event]) -> String {
     reports.chain([answer]).map(|event| event.to_line().unwrap_or_default()).collect()
 }
 
-/// The answer for a person.
+/// The answer for a person. Each event is named here, so that a new answer is shown before this compiles again.
 fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -279,7 +279,26 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
             text = format!("sidecore {version}\n");
             Ok(())
         }
-        _ => Ok(()),
+        // Done, and nothing to say of it.
+        (Event::Reply { .. }, _) => Ok(()),
+        (
+            Event::Boot { .. }
+            | Event::Report(_)
+            | Event::ConfigError { .. }
+            | Event::Guest { .. }
+            | Event::Console { .. }
+            | Event::Port { .. }
+            | Event::Dropped { .. }
+            | Event::Log { .. }
+            | Event::Trace { .. }
+            | Event::Stuck { .. }
+            | Event::Panic { .. }
+            | Event::End { .. },
+            _,
+        ) => {
+            debug_assert!(false, "no command is answered by {answer:?}");
+            Ok(())
+        }
     };
     for event in events {
         if let Event::Report(entry) = event {
