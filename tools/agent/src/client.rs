@@ -1,6 +1,7 @@
 //! A client of the broker: asks for a command, and waits for its answer.
 
 use std::io::{self, BufReader, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -158,6 +159,12 @@ impl Client {
         }
     }
 
+    /// Whether a part of an event has been read already, so that waiting for the stream would miss it.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        !self.stream.buffer().is_empty()
+    }
+
     /// Returns the next event.
     ///
     /// # Errors
@@ -168,5 +175,11 @@ impl Client {
             Some(None) => Err(Failed::NotAnAnswer(format!("a line of more than {MAX_EVENT} bytes"))),
             None => Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into())),
         }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 }

@@ -97,6 +97,12 @@ pub fn is_trace(line: &str) -> bool {
     read(line).is_ok_and(|asked| saves(&asked.command))
 }
 
+/// Whether a line asks for something that reads a file.
+#[must_use]
+pub fn reads_file(line: &str) -> bool {
+    read(line).is_ok_and(|asked| asked.file)
+}
+
 fn saves(command: &Command) -> bool {
     match command {
         Command::Trace { step: TraceStep::Save, .. } => true,
