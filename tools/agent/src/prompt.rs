@@ -32,6 +32,10 @@ impl Prompt {
         input: &mut Input,
         out: &mut dyn Write,
     ) -> io::Result<Option<String>> {
+        // A signal may have ended it while a guest was attached.
+        if input.is_over() {
+            return Ok(None);
+        }
         let _raw = Raw::new(input)?;
         let mut text = PROMPT.to_owned();
         loop {
