@@ -1,13 +1,13 @@
 //! `sidecore-agent`: the command line of the management guest's programs.
 
 use std::env;
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use control::Notice;
-use sidecore_agent::client::Broker;
+use sidecore_agent::client::{Broker, Failed};
 use sidecore_agent::input::Input;
 use sidecore_agent::key::Key;
 use sidecore_agent::shell::{Exit, Shell, allowed};
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
             // `pipe` reads standard input by itself.
             let input = Input::standard();
             let exit = match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
-                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&broker, &key)),
+                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe_standard(&broker, &key)),
                 command => match (input, command) {
                     (Err(error), _) => end::<io::Error>(Err(error)),
                     (Ok(mut input), Some(line)) => {
@@ -121,11 +121,15 @@ fn main() -> ExitCode {
         }
         Verb::Pipe => {
             let Some((broker, key)) = key_of(None, None, "") else { return ExitCode::from(Exit::Usage as u8) };
-            end(pipe::pipe(&broker, &key))
+            end(pipe_standard(&broker, &key))
         }
         Verb::Keys { program } => make_keys(&program),
     };
     ExitCode::from(exit as u8)
+}
+
+fn pipe_standard(broker: &Broker, key: &Key) -> Result<(), Failed> {
+    pipe::pipe(broker, key, BufReader::new(io::stdin()), io::stdout())
 }
 
 /// The client's address, as sshd says. Empty without ssh.
