@@ -3,7 +3,7 @@
 //! The table below is the only list of the commands. A row has all that there is to say of one: its name and its arguments, the
 //! permission that it needs, its word in the shell with the line of `help`, and its word in JSON. The type, both readers, the
 //! writer, the help, the hints and the completion come from it. Whoever adds a command adds a row, and the code that carries
-//! it out.
+//! it out. What else has to know it does not compile before (`README.md`).
 
 use alloc::string::String;
 use core::fmt;

@@ -50,7 +50,7 @@ fn candidates<'a>(line: &str, guests: impl Iterator<Item = &'a str>, mut found: 
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn complete<'a>(
+pub fn complete<'a>(
     editor: &mut Editor,
     guests: impl Iterator<Item = &'a str> + Clone,
     out: &mut dyn Write,

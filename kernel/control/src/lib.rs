@@ -69,6 +69,7 @@ pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record, show_records};
 pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
 pub use command::{Command, help};
+pub use complete::complete;
 pub use counters::{
     Block, Console, ConsolePort, Count, Counters, Engine, Entropy, ExitCount, Guest, Heap, Hypervisor, MachineChecks,
     Port, SerialPort, StageCounters, Uplink, VcpuCounters, Watched,
@@ -96,7 +97,7 @@ pub use sender::{MAX_ADDRESS, MAX_WHO, Sender};
 pub use setting::SettingKey;
 pub use sha256::Sha256;
 pub use shared_line::{Received, SharedInput, SharedOutput, Whose, record, without_mark};
-pub use shell::{Action, LEAVE_KEY, Shell};
+pub use shell::{Action, LEAVE_KEY, PROMPT, Shell};
 pub use shown::Joined;
 pub use store::{MAX_PUT_MODULES, Store};
 pub use summary::write_summary;

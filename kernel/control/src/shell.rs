@@ -9,8 +9,8 @@ use crate::{Command, Editor, command};
 /// The key that leaves a guest's console: Ctrl-], as in telnet.
 pub const LEAVE_KEY: u8 = 0x1d;
 
-/// In reverse video, which [`TerminalFilter`](crate::TerminalFilter) takes from guests' output. So a guest cannot fake it.
-const PROMPT: &str = "\x1b[0;7msidecore>\x1b[0m ";
+/// The prompt. In reverse video, which [`TerminalFilter`](crate::TerminalFilter) takes from guests' output. So a guest cannot fake it.
+pub const PROMPT: &str = "\x1b[0;7msidecore>\x1b[0m ";
 
 /// The action for a byte from the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -345,6 +345,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::client::{Broker, Client};
+    use crate::input::Input;
     use crate::key::Key;
     use crate::shell::{Exit, Shell};
 
@@ -490,12 +491,16 @@ pub(crate) mod tests {
         run_with(socket, key, line, None)
     }
 
-    fn run_with(socket: &Path, key: &Key, line: &str, mut file: Option<&[u8]>) -> (Exit, String, String) {
+    fn run_with(socket: &Path, key: &Key, line: &str, file: Option<&[u8]>) -> (Exit, String, String) {
         let broker = Broker { socket: socket.into(), sender: key.sender() };
         let shell = Shell { broker: &broker, trace_port: Path::new("/nonexistent"), key };
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let input = file.as_mut().map(|file| file as &mut dyn Read);
-        let exit = shell.run(line, false, input, &mut out, &mut errors);
+        let (from, mut to) = io::pipe().unwrap();
+        let file = file.unwrap_or_default().to_vec();
+        // Whoever does not read it all lets it fail.
+        thread::spawn(move || to.write_all(&file));
+        let mut input = Input::new(from.into());
+        let exit = shell.run(line, false, &mut input, &mut out, &mut errors);
         (exit, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
     }
 
@@ -619,6 +624,45 @@ pub(crate) mod tests {
         assert_eq!(errors, "apply.toml:1:1: bad: not TOML\nnothing was changed\n");
         let viewer = Key::new("eve", "", Permissions::VIEW, None);
         assert_eq!(run_with(&socket, &viewer, "put web", Some(b"x")).0, Exit::Forbidden);
+    }
+
+    #[test]
+    fn whatever_help_lists_is_carried_out() {
+        let socket = machine(|request| {
+            vec![
+                match &request.command {
+                    Command::Show(_) => Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }),
+                    Command::Latency => {
+                        Event::Latency(control::Latency { id: request.id, tsc_hz: 1, ..control::Latency::default() })
+                    }
+                    Command::Apply { .. } => {
+                        Event::Applied { id: request.id, state: control::ApplyState::Done, text: String::new() }
+                    }
+                    _ => Event::done(request.id),
+                }
+                .to_line()
+                .unwrap(),
+            ]
+        });
+        let all = Permissions::all();
+        let (_, help, _) = run(&socket, all, "help");
+        let is_word = |line: &&str| line.starts_with(|c: char| c.is_ascii_lowercase());
+        let words: Vec<_> = help.lines().filter(is_word).map(|line| line.split(' ').next().unwrap()).collect();
+        for word in ["list", "attach", "top", "identify", "put", "counters"] {
+            assert!(words.contains(&word), "{word} is not in {help}");
+        }
+        for word in words {
+            let key = Key::new("anna", "", all, None);
+            let run = |more: &str| run_with(&socket, &key, &format!("{word}{more}"), Some(b"file"));
+            // One of these is how it is typed.
+            let ends: Vec<_> = ["", " on", " a", " a off", " a weight 3", " a 49"].map(run).into();
+            let is_done = ends.iter().any(|(exit, ..)| *exit == Exit::Done);
+            // It needs a terminal, and says so.
+            let is_top = word == "top" && ends[0].2.contains("ssh -t HOST top");
+            // It ends a login without a command.
+            assert!(is_done || is_top || word == "exit", "{word}: {ends:?}");
+        }
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 
     #[test]

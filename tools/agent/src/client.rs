@@ -1,6 +1,7 @@
 //! A client of the broker: asks for a command, and waits for its answer.
 
 use std::io::{self, BufReader, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,6 +51,33 @@ impl Broker {
         if client.stream.get_ref().set_read_timeout(Some(REPORT_TIME)).is_ok() {
             let _ = client.ask(Command::Notice { what, line: beginning(line), why: beginning(why) });
         }
+    }
+}
+
+/// The `id` of the command that an event answers. `None`: it answers none. Each event is named here, so that a new one is judged
+/// before this compiles again.
+const fn answered(event: &Event) -> Option<u64> {
+    match event {
+        Event::Reply { id, .. }
+        | Event::Audit { id, .. }
+        | Event::Config { id, .. }
+        | Event::Modules { id, .. }
+        | Event::Applied { id, .. }
+        | Event::TraceState(TraceState { id, .. })
+        | Event::Latency(Latency { id, .. })
+        | Event::Counters(Counters { id, .. }) => *id,
+        Event::Boot { .. }
+        | Event::Report(_)
+        | Event::ConfigError { .. }
+        | Event::Guest { .. }
+        | Event::Console { .. }
+        | Event::Port { .. }
+        | Event::Dropped { .. }
+        | Event::Log { .. }
+        | Event::Trace { .. }
+        | Event::Stuck { .. }
+        | Event::Panic { .. }
+        | Event::End { .. } => None,
     }
 }
 
@@ -118,19 +146,9 @@ impl Client {
         let mut events = Vec::new();
         loop {
             let event = self.event()?;
-            let is_answer = match &event {
-                // The broker answers so to what it could not read.
-                Event::Reply { id: None, ok: false, .. } => true,
-                Event::Reply { id, .. }
-                | Event::Audit { id, .. }
-                | Event::Config { id, .. }
-                | Event::Modules { id, .. }
-                | Event::Applied { id, .. }
-                | Event::TraceState(TraceState { id, .. })
-                | Event::Latency(Latency { id, .. })
-                | Event::Counters(Counters { id, .. }) => *id == Some(self.last),
-                _ => false,
-            };
+            // The broker answers without an `id` to what it could not read.
+            let is_unread = matches!(event, Event::Reply { id: None, ok: false, .. });
+            let is_answer = is_unread || answered(&event) == Some(self.last);
             match event {
                 Event::Reply { ok: false, error, .. } if is_answer => {
                     return Err(Failed::Refused(error.unwrap_or("refused".into()).into_owned()));
@@ -139,6 +157,12 @@ impl Client {
                 event => events.push(event),
             }
         }
+    }
+
+    /// Whether a part of an event has been read already, so that waiting for the stream would miss it.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        !self.stream.buffer().is_empty()
     }
 
     /// Returns the next event.
@@ -151,5 +175,11 @@ impl Client {
             Some(None) => Err(Failed::NotAnAnswer(format!("a line of more than {MAX_EVENT} bytes"))),
             None => Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into())),
         }
+    }
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The guests are checked here only. The hypervisor knows what `[management] allow` gives the whole management guest.
 
-use control::{Caller, Command, Counters, Event, Sender, Text, View, Way};
+use control::{Caller, Command, Counters, Event, Permissions, Sender, Text, View, Way};
 
 /// A key, as its line in the list of keys says.
 #[derive(Clone, Debug)]
@@ -45,9 +45,23 @@ impl Key {
         Err(format!("{what} is not for this key, which is bound to: {}", guests.join(", ")).into())
     }
 
-    /// What its owner gets to see of an event: everything, or what is about the guests that the key is bound to. `None`: nothing.
+    /// Whether its owner gets to see all events.
+    #[must_use]
+    pub fn sees_all(&self) -> bool {
+        self.guests.is_none() && self.has_console()
+    }
+
+    fn has_console(&self) -> bool {
+        self.caller.allowed.contains(Permissions::CONSOLE)
+    }
+
+    /// What its owner gets to see of an event: everything, or what is about the guests that the key is bound to. What guests write to
+    /// their consoles and ports needs the permission `console` besides. `None`: nothing.
     #[must_use]
     pub fn sees(&self, event: Event) -> Option<Event> {
+        if matches!(event, Event::Console { .. } | Event::Port { .. }) && !self.has_console() {
+            return None;
+        }
         let Some(guests) = &self.guests else { return Some(event) };
         let is_bound = |name: &str| guests.iter().any(|bound| bound == name);
         match event {
@@ -85,17 +99,52 @@ impl Key {
 }
 
 /// Whether a command that names no guest is for a key that is bound to guests. Of its answer the owner sees what [`Key::sees`] leaves.
+/// Each command and each view is named here, so that a new one is judged before this compiles again.
 const fn is_for_bound(command: &Command) -> bool {
     match command {
-        Command::Help | Command::List | Command::Latency | Command::Version => true,
-        Command::Show(view) => !matches!(view, View::Audit | View::Config | View::Modules | View::Apply),
-        _ => false,
+        Command::Help | Command::List | Command::Top | Command::Latency | Command::Version => true,
+        Command::Show(view) => match view {
+            View::Counters | View::Exits | View::Engine | View::Ports | View::Memory | View::Latency => true,
+            // They are about all guests.
+            View::Audit | View::Config | View::Modules | View::Apply => false,
+        },
+        // They name a guest, or an uplink.
+        Command::Start(_)
+        | Command::Stop(_)
+        | Command::Kill(_)
+        | Command::Restart(_)
+        | Command::Set { .. }
+        | Command::Attach { .. }
+        | Command::Input { .. }
+        | Command::PortInput { .. }
+        | Command::Port { .. }
+        | Command::TraceEoi { .. }
+        | Command::Capture { .. }
+        | Command::Identify { .. } => false,
+        // They are about all guests, or the machine.
+        Command::Audit
+        | Command::Notice { .. }
+        | Command::Config
+        | Command::Put { .. }
+        | Command::PutData { .. }
+        | Command::PutEnd(_)
+        | Command::Forget(_)
+        | Command::Modules
+        | Command::Apply { .. }
+        | Command::Confirm
+        | Command::Applied
+        | Command::Watch(_)
+        | Command::Trace { .. }
+        | Command::Captures
+        | Command::Report
+        | Command::Shutdown
+        | Command::Reboot => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use control::{Durations, Guest, GuestSummary, Latency, Level, Permissions, TraceStep};
+    use control::{Durations, Guest, GuestSummary, Latency, Level, TraceStep};
 
     use super::*;
 
@@ -133,7 +182,8 @@ mod tests {
             Command::Config,
             Command::Report,
             Command::Watch(true),
-            Command::Top,
+            Command::Captures,
+            Command::Identify { uplink: "a".into(), seconds: 1 },
             trace(TraceStep::Save),
             trace(TraceStep::Show),
             Command::Show(View::Audit),
@@ -148,7 +198,7 @@ mod tests {
         ] {
             assert!(key.check(&command).unwrap_err().contains("which is about all guests"), "{command:?}");
         }
-        for command in [Command::List, Command::Version, Command::Help, Command::Show(View::Exits)] {
+        for command in [Command::List, Command::Version, Command::Help, Command::Top, Command::Show(View::Exits)] {
             assert_eq!(key.check(&command), Ok(()));
         }
         let free = Key::new("", "", Permissions::all(), None);
@@ -201,5 +251,29 @@ mod tests {
         assert!(key.sees(log.clone()).is_none());
         let free = Key::new("", "", Permissions::all(), None);
         assert_eq!((free.sees(all.clone()), free.sees(log.clone())), (Some(all), Some(log)));
+    }
+
+    #[test]
+    fn what_guests_write_needs_the_permission_console() {
+        let written = || {
+            let (guest, text) = ("a".to_owned(), "secret".to_owned());
+            [
+                Event::Console { guest: guest.clone(), line: text.clone() },
+                Event::Port { guest, port: "trace".into(), text },
+            ]
+        };
+        let others = Permissions::all().difference(Permissions::CONSOLE);
+        for guests in [None, Some(vec!["a".to_owned()])] {
+            for (allowed, is_seen) in [(others, false), (Permissions::CONSOLE, true), (Permissions::all(), true)] {
+                let key = Key::new("anna", "", allowed, guests.clone());
+                for event in written() {
+                    assert_eq!(key.sees(event).is_some(), is_seen, "{allowed}, bound to {guests:?}");
+                }
+                assert_eq!(key.sees_all(), is_seen && guests.is_none());
+            }
+        }
+        // Without it the rest is still seen.
+        let log = Event::Log { level: Level::Info, text: "a line".into() };
+        assert!(Key::new("anna", "", others, None).sees(log).is_some());
     }
 }

@@ -13,16 +13,21 @@
 //! or an event of the crate `control`, as on COM2. The guest has no other way to the hypervisor. What it may ask is limited
 //! there; what the owner of a key may ask is limited here, in [`key`]. Who that is goes with each command, for the hypervisor's audit.
 
+pub mod attach;
 pub mod broker;
 pub mod client;
 pub mod exposition;
 pub mod http;
+pub mod input;
 pub mod key;
 pub mod keys;
 pub mod lines;
 pub mod metrics;
 pub mod pipe;
+pub mod prompt;
 pub mod put;
 pub mod shell;
+pub mod terminal;
+pub mod top;
 pub mod trace;
 pub mod words;

@@ -1,13 +1,14 @@
 //! `sidecore-agent`: the command line of the management guest's programs.
 
 use std::env;
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use control::Notice;
-use sidecore_agent::client::Broker;
+use sidecore_agent::client::{Broker, Failed};
+use sidecore_agent::input::Input;
 use sidecore_agent::key::Key;
 use sidecore_agent::shell::{Exit, Shell, allowed};
 use sidecore_agent::{broker, keys, metrics, pipe};
@@ -95,10 +96,17 @@ fn main() -> ExitCode {
             let Some((broker, key)) = key_of(allow, guests, &key) else { return ExitCode::from(Exit::Usage as u8) };
             let shell = Shell { broker: &broker, trace_port: &trace_port, key: &key };
             broker.report(Notice::Login, "", "");
+            // `pipe` reads standard input by itself.
+            let input = Input::standard();
             let exit = match env::var("SSH_ORIGINAL_COMMAND").ok().filter(|line| !line.trim().is_empty()) {
-                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe::pipe(&broker, &key)),
-                Some(line) => shell.run(&line, false, Some(&mut io::stdin()), &mut io::stdout(), &mut io::stderr()),
-                None => shell.interact(),
+                Some(line) if line.trim() == "sidecore-agent pipe" => end(pipe_standard(&broker, &key)),
+                command => match (input, command) {
+                    (Err(error), _) => end::<io::Error>(Err(error)),
+                    (Ok(mut input), Some(line)) => {
+                        shell.run(&line, false, &mut input, &mut io::stdout(), &mut io::stderr())
+                    }
+                    (Ok(mut input), None) => shell.interact(&mut input, &mut io::stdout(), &mut io::stderr()),
+                },
             };
             broker.report(Notice::Logout, "", "");
             exit
@@ -106,15 +114,22 @@ fn main() -> ExitCode {
         Verb::Run { allow, json, words } => {
             let Some((broker, key)) = key_of(allow, None, "") else { return ExitCode::from(Exit::Usage as u8) };
             let shell = Shell { broker: &broker, trace_port: &trace_port, key: &key };
-            shell.run(&words.join(" "), json, Some(&mut io::stdin()), &mut io::stdout(), &mut io::stderr())
+            match Input::standard() {
+                Ok(mut input) => shell.run(&words.join(" "), json, &mut input, &mut io::stdout(), &mut io::stderr()),
+                Err(error) => end::<io::Error>(Err(error)),
+            }
         }
         Verb::Pipe => {
             let Some((broker, key)) = key_of(None, None, "") else { return ExitCode::from(Exit::Usage as u8) };
-            end(pipe::pipe(&broker, &key))
+            end(pipe_standard(&broker, &key))
         }
         Verb::Keys { program } => make_keys(&program),
     };
     ExitCode::from(exit as u8)
+}
+
+fn pipe_standard(broker: &Broker, key: &Key) -> Result<(), Failed> {
+    pipe::pipe(broker, key, BufReader::new(io::stdin()), io::stdout())
 }
 
 /// The client's address, as sshd says. Empty without ssh.

@@ -24,9 +24,9 @@ const LOOK: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// It cannot be read, is empty, or is too large. The sentence to show.
-pub fn read(input: &mut dyn Read) -> Result<Vec<u8>, String> {
+pub fn read(input: &mut impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read: io::Result<usize> = input.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    let read: io::Result<usize> = Read::take(input, MAX_FILE + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("the file cannot be read: {error}"))?;
     match bytes.len() as u64 {
         0 => Err("the file is empty".to_owned()),

@@ -1,14 +1,18 @@
 //! `shell` and `run`: commands in words, answered by tables or JSON.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read, Write};
+use std::io::Write;
 use std::path::Path;
 
 use control::{ApplyState, Command, Event, ModuleSummary, Notice, Permissions, Sha256, TraceStep, View, table};
 use sidecore_pcapng::filter;
 
+use crate::attach::attach;
 use crate::client::{Broker, Failed};
+use crate::input::Input;
 use crate::key::Key;
+use crate::prompt::Prompt;
 use crate::put;
+use crate::top::top;
 use crate::trace::{self, NotSaved, Wanted};
 use crate::words::{self, Asked};
 
@@ -41,15 +45,8 @@ pub struct Shell<'a> {
 
 impl Shell<'_> {
     /// Carries out one command. `json`: also without the word `--json`.
-    /// `input`: where a file for `put` and `apply` comes from. `None`: there is none.
-    pub fn run(
-        &self,
-        line: &str,
-        json: bool,
-        input: Option<&mut dyn Read>,
-        out: &mut dyn Write,
-        errors: &mut dyn Write,
-    ) -> Exit {
+    /// `input`: where a file for `put` and `apply` comes from, and what is typed for `attach` and `top`.
+    pub fn run(&self, line: &str, json: bool, input: &mut Input, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
         let asked = match words::read(line) {
             Ok(asked) => asked,
             Err(why) => return fail(errors, &why, Exit::Usage),
@@ -59,11 +56,7 @@ impl Shell<'_> {
             return fail(errors, &why, Exit::Forbidden);
         }
         let json = json || asked.json;
-        let file = match input.filter(|_| asked.file).map(put::read).transpose() {
-            Ok(None) if asked.file => {
-                let why = "a file is read from a login for it: `ssh HOST put MODULE <FILE`, `ssh HOST apply <FILE`";
-                return fail(errors, why, Exit::Usage);
-            }
+        let file = match asked.file.then(|| put::read(input)).transpose() {
             Ok(file) => file,
             Err(why) => return fail(errors, &why, Exit::Usage),
         };
@@ -80,12 +73,20 @@ impl Shell<'_> {
                 let _ = out.write_all(help.as_bytes());
                 Exit::Done
             }
-            Command::Attach { guest, .. } => match self.attach(&guest, out) {
+            Command::Attach { raw, guest } => match attach(self.broker, &guest, raw, input, out, errors) {
+                Ok(()) => Exit::Done,
+                Err(why) => failed(errors, &why),
+            },
+            Command::Top if !input.is_terminal() => {
+                fail(errors, "`top` needs a terminal: `ssh -t HOST top`", Exit::Usage)
+            }
+            Command::Top => match top(self.broker, self.key, input, out) {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(errors, &why),
             },
             Command::Capture { guest, filter } if !filter::is_off(&filter) => {
-                let wanted = trace::Captured { name: guest, filter, time: asked.time };
+                let is_guest = self.key.guests.is_some();
+                let wanted = trace::Captured { name: guest, filter, time: asked.time, is_guest };
                 let opened = trace::open(self.trace_port);
                 saved(opened.and_then(|mut port| trace::capture(&mut port, self.broker, &wanted, out)), errors)
             }
@@ -113,32 +114,28 @@ impl Shell<'_> {
         }
     }
 
-    /// Reads commands from standard input until it ends.
-    pub fn interact(&self) -> Exit {
-        let (mut last, mut errors) = (Exit::Done, io::stderr());
-        let is_person = io::stdin().is_terminal();
-        let mut input = io::stdin().lock();
+    /// Reads commands from the input until it ends. At a terminal there is a prompt with a line editor.
+    pub fn interact(&self, input: &mut Input, out: &mut dyn Write, errors: &mut dyn Write) -> Exit {
+        let mut prompt = input.is_terminal().then(Prompt::default);
+        let mut last = Exit::Done;
         loop {
-            let mut out = io::stdout();
-            if is_person {
-                let _ = write!(out, "sidecore> ").and_then(|()| out.flush());
-            }
-            let mut line = String::new();
-            match input.read_line(&mut line) {
-                Ok(1..) => {}
-                _ => return last,
-            }
+            let line = match &mut prompt {
+                Some(prompt) => prompt.ask(self.broker, self.key, input, out),
+                None => input.line(),
+            };
+            let Ok(Some(line)) = line else { return last };
             match line.trim() {
                 "" => {}
                 "exit" | "quit" => return last,
-                line if is_person && words::is_trace(line) => {
-                    last = fail(
-                        &mut errors,
-                        "this is not for a terminal: `ssh HOST trace save >FILE`, `ssh HOST capture NAME >FILE`",
-                        Exit::Usage,
-                    );
+                line if prompt.is_some() && words::is_trace(line) => {
+                    let why = "this is not for a terminal: `ssh HOST trace save >FILE`, `ssh HOST capture NAME >FILE`";
+                    last = fail(errors, why, Exit::Usage);
                 }
-                line => last = self.run(line, false, None, &mut out, &mut errors),
+                line if words::reads_file(line) => {
+                    let why = "a file is read from a login for it: `ssh HOST put MODULE <FILE`, `ssh HOST apply <FILE`";
+                    last = fail(errors, why, Exit::Usage);
+                }
+                line => last = self.run(line, false, input, out, errors),
             }
         }
     }
@@ -196,37 +193,6 @@ impl Shell<'_> {
             _ => Exit::Done,
         })
     }
-
-    /// Shows a guest's console by lines, and passes lines of standard input to it, until standard input ends.
-    fn attach(&self, guest: &str, out: &mut dyn Write) -> Result<(), Failed> {
-        let mut client = self.broker.connect(true)?;
-        // An empty text types nothing, but there has to be such a guest.
-        let input = |text: String| Command::Input { guest: guest.to_owned(), text };
-        client.ask(input(String::new()))?;
-        let (broker, name) = (self.broker.clone(), guest.to_owned());
-        let typing = std::thread::spawn(move || {
-            let Ok(mut client) = broker.connect(false) else { return };
-            for line in io::stdin().lock().lines().map_while(Result::ok) {
-                let command = Command::Input { guest: name.clone(), text: line + "\n" };
-                match client.ask(command) {
-                    // The guest may take the next line.
-                    Ok(_) | Err(Failed::Refused(_)) => {}
-                    Err(_) => return,
-                }
-            }
-        });
-        while !typing.is_finished() {
-            match client.event() {
-                Ok(Event::Console { guest: from, line }) if from == guest => {
-                    let _ = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());
-                }
-                Ok(_) => {}
-                Err(Failed::Connection(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(why) => return Err(why),
-            }
-        }
-        Ok(())
-    }
 }
 
 fn fail(errors: &mut dyn Write, why: &str, exit: Exit) -> Exit {
@@ -258,7 +224,7 @@ fn as_json(answer: &Event, events: &[Event]) -> String {
     reports.chain([answer]).map(|event| event.to_line().unwrap_or_default()).collect()
 }
 
-/// The answer for a person.
+/// The answer for a person. Each event is named here, so that a new answer is shown before this compiles again.
 fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -278,7 +244,26 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
             text = format!("sidecore {version}\n");
             Ok(())
         }
-        _ => Ok(()),
+        // Done, and nothing to say of it.
+        (Event::Reply { .. }, _) => Ok(()),
+        (
+            Event::Boot { .. }
+            | Event::Report(_)
+            | Event::ConfigError { .. }
+            | Event::Guest { .. }
+            | Event::Console { .. }
+            | Event::Port { .. }
+            | Event::Dropped { .. }
+            | Event::Log { .. }
+            | Event::Trace { .. }
+            | Event::Stuck { .. }
+            | Event::Panic { .. }
+            | Event::End { .. },
+            _,
+        ) => {
+            debug_assert!(false, "no command is answered by {answer:?}");
+            Ok(())
+        }
     };
     for event in events {
         if let Event::Report(entry) = event {
@@ -295,7 +280,21 @@ fn help() -> String {
     let _ = control::help(&mut text);
     text = text.replace('\r', "");
     text.push_str(
-        "counters             show\nput MODULE [SHA256]   a module from a file: `ssh HOST put MODULE <FILE`\napply [--dry-run] [--restart] [--confirm SECONDS]\n                     changes guests as a file says: `ssh HOST apply <FILE`\ntrace save [CLASSES] [--seconds N]  the trace itself: `ssh HOST trace save >FILE`\ncapture NAME [FILTER] [--seconds N]\n                     the frames as pcap-ng: `ssh HOST capture a >FILE`\n--json               after any command: the answer as JSON\nexit                 ends\n",
+        "\
+By ssh also:
+counters             show
+put MODULE [SHA256]  a module from a file: `ssh HOST put MODULE <FILE`
+apply [--dry-run] [--restart] [--confirm SECONDS]
+                     changes guests as a file says: `ssh HOST apply <FILE`
+trace save [CLASSES] [--seconds N]
+                     the trace itself: `ssh HOST trace save >FILE`
+capture NAME [FILTER] [--seconds N]
+                     the frames as pcap-ng: `ssh HOST capture a >FILE`
+--json               after any command with an answer: the answer as JSON
+exit                 ends; so does Ctrl-D
+`attach` shows output by whole lines: full-screen programs do not work in it.
+At a terminal keys go to the guest at once, and `top` runs: `ssh -t HOST top`.
+",
     );
     text
 }

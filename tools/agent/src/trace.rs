@@ -12,9 +12,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use control::capture::Wanted as Filtered;
 use control::{Command, Event, TraceStep};
 use sidecore_pcapng::filter;
 use sidecore_pcapng::live::Live;
+use sidecore_pcapng::only::Only;
 use sidecore_pcapng::pipe::has_no_reader;
 
 use crate::client::{Broker, Client, Failed};
@@ -54,9 +56,20 @@ pub struct Captured {
     pub filter: String,
     /// It ends after this time. `None`: it goes on until the reader is gone, or somebody ends it.
     pub time: Option<Duration>,
+    /// It is for a key that is bound to guests, so it is no uplink.
+    pub is_guest: bool,
 }
 
 impl Captured {
+    /// The port whose frames are passed on. The rings are shared by all ports, and somebody else may capture others.
+    ///
+    /// # Errors
+    /// The filter has no such word. The hypervisor would say the same sentence.
+    fn only(&self) -> Result<Only, NotSaved> {
+        let Filtered { net, .. } = self.filter.parse().map_err(|why: control::Text| NotSaved::Refused(why.into()))?;
+        Ok(Only { name: self.name.clone(), net, is_guest: self.is_guest })
+    }
+
     /// The command that ends it: with the filter `off` of the same port.
     fn off(&self) -> Command {
         Command::Capture { guest: self.name.clone(), filter: filter::off(&self.filter) }
@@ -120,7 +133,8 @@ pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dy
     }
     client.ask(command(TraceStep::Save))?;
     let copying = Copying { broker, off: command(TraceStep::Off), time: wanted.time, quiet: None };
-    let copied = copying.run(port, &events(client), out);
+    let copied = copying.run(port, &events(client), |bytes| out.write_all(bytes).map(|()| true));
+    let copied = copied.and_then(|()| out.flush().map_err(NotSaved::Output));
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
         let _ = copying.off();
@@ -129,19 +143,23 @@ pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dy
 }
 
 /// Captures frames, and writes them to `out` as pcap-ng while they come from `port`, which does not wait. A trace that goes elsewhere
-/// is not disturbed. Returns when the capture has ended. It also ends if `out` takes nothing more, or nobody reads standard output.
+/// is not disturbed. Frames of other ports, which somebody else captures meanwhile, are not written. Returns when the capture has ended. It also ends if `out` takes nothing more, or nobody reads standard output.
 ///
 /// # Errors
 /// See [`NotSaved`]. What had come before is in `out`.
 pub fn capture(port: &mut impl Read, broker: &Broker, wanted: &Captured, out: &mut dyn Write) -> Result<(), NotSaved> {
+    let only = wanted.only()?;
     empty(port)?;
     let mut client = broker.connect(true)?;
     client.ask(Command::Capture { guest: wanted.name.clone(), filter: wanted.filter.clone() })?;
     let copying = Copying { broker, off: wanted.off(), time: wanted.time, quiet: Some(QUIET) };
     let copied = client.ask(Command::Captures).map_err(NotSaved::from).and_then(|_| {
         let application = concat!("sidecore-agent ", env!("CARGO_PKG_VERSION"));
-        let mut live = Live::new(out, application).map_err(NotSaved::Output)?;
-        copying.run(port, &events(client), &mut live)?;
+        let mut live = Live::new(out, application).map_err(NotSaved::Output)?.only(only);
+        copying.run(port, &events(client), |bytes| {
+            let before = live.frames();
+            live.take(bytes).map(|()| live.frames() != before)
+        })?;
         live.end().map_err(NotSaved::Output)
     });
     if copied.is_err() {
@@ -224,7 +242,7 @@ struct Copying<'b> {
     off: Command,
     /// When that is to be given.
     time: Option<Duration>,
-    /// After that command it is over if nothing comes for so long.
+    /// After that command it is over if nothing that was asked for comes for so long.
     quiet: Option<Duration>,
 }
 
@@ -233,7 +251,13 @@ impl Copying<'_> {
         self.broker.connect(false)?.ask(self.off.clone()).map(drop)
     }
 
-    fn run(&self, port: &mut impl Read, ends: &Receiver<Last>, out: &mut dyn Write) -> Result<(), NotSaved> {
+    /// Gives `take` what comes, until the end. It says whether something in that was asked for.
+    fn run(
+        &self,
+        port: &mut impl Read,
+        ends: &Receiver<Last>,
+        mut take: impl FnMut(&[u8]) -> io::Result<bool>,
+    ) -> Result<(), NotSaved> {
         let mut bytes = vec![0; PIECE];
         let mut off_at = self.time.map(|time| Instant::now() + time);
         let (mut over_at, mut closed_since, mut last) = (None, None, None);
@@ -253,8 +277,10 @@ impl Copying<'_> {
             last = last.or_else(|| ends.try_recv().ok());
             match (read(port, &mut bytes)?, &last) {
                 (Got::Bytes(len), _) => {
-                    (closed_since, came) = (None, Instant::now());
-                    out.write_all(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)?;
+                    closed_since = None;
+                    if take(bytes.get(..len).unwrap_or_default()).map_err(NotSaved::Output)? {
+                        came = Instant::now();
+                    }
                 }
                 (_, Some(Last::End)) => break,
                 (_, Some(Last::Broken)) => return Err(Failed::Connection(io::ErrorKind::UnexpectedEof.into()).into()),
@@ -276,7 +302,7 @@ impl Copying<'_> {
                 return Err(NotSaved::Refused("the trace does not end".to_owned()));
             }
         }
-        out.flush().map_err(NotSaved::Output)
+        Ok(())
     }
 }
 

@@ -69,15 +69,7 @@ pub fn read(line: &str) -> Result<Asked, String> {
         }
         _ => Command::from_words(&words.join(" ")).map_err(|why| why.to_string())?,
     };
-    // These are not in the counters, which are the answer to `show` in JSON.
-    let command = match command {
-        Command::Show(View::Audit) => Command::Audit,
-        Command::Show(View::Config) => Command::Config,
-        Command::Show(View::Latency) => Command::Latency,
-        Command::Show(View::Modules) => Command::Modules,
-        Command::Show(View::Apply) => Command::Applied,
-        other => other,
-    };
+    let command = if let Command::Show(view) = command { showing(view) } else { command };
     if seconds.is_some() && !saves(&command) {
         return Err("`--seconds` belongs to `trace save` and `capture`".to_owned());
     }
@@ -87,10 +79,28 @@ pub fn read(line: &str) -> Result<Asked, String> {
     Ok(Asked { command, json, time: seconds.map(Duration::from_secs), file })
 }
 
+/// The command of the control channel whose answer has what a view shows. The answer to `show` has all counters.
+const fn showing(view: View) -> Command {
+    match view {
+        View::Counters | View::Exits | View::Engine | View::Ports | View::Memory => Command::Show(view),
+        View::Audit => Command::Audit,
+        View::Config => Command::Config,
+        View::Latency => Command::Latency,
+        View::Modules => Command::Modules,
+        View::Apply => Command::Applied,
+    }
+}
+
 /// Whether a line asks for a trace or for captured frames, whose answer is not text.
 #[must_use]
 pub fn is_trace(line: &str) -> bool {
     read(line).is_ok_and(|asked| saves(&asked.command))
+}
+
+/// Whether a line asks for something that reads a file.
+#[must_use]
+pub fn reads_file(line: &str) -> bool {
+    read(line).is_ok_and(|asked| asked.file)
 }
 
 fn saves(command: &Command) -> bool {

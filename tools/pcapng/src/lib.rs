@@ -8,7 +8,8 @@
 //!   (`ifdrop`).
 //!
 //! [`live`] writes frames while they come, and knows of losses only what came before. `sidecore-trace export` writes a whole trace in
-//! the order of time. Both use [`block`]. [`pipe`] and [`filter`] are for those who capture.
+//! the order of time. Both use [`block`]. [`pipe`] and [`filter`] are for those who capture, and [`only`] keeps out the frames of ports that
+//! others capture.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
@@ -17,4 +18,5 @@ pub mod clock;
 pub mod filter;
 pub mod live;
 pub mod names;
+pub mod only;
 pub mod pipe;

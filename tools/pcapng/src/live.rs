@@ -15,6 +15,7 @@ use trace::stream::{self, Block, Captures, Step};
 use crate::block;
 use crate::clock::Clock;
 use crate::names::{Names, missing};
+use crate::only::Only;
 
 /// Most ports that are told apart. Frames of further ones count as lost.
 pub const MOST_PORTS: usize = 1024;
@@ -38,6 +39,8 @@ pub struct Live<W: Write> {
     /// Bytes of a block that has not come whole.
     begun: Vec<u8>,
     names: Names,
+    /// The port whose frames are written. `None`: those of all ports.
+    only: Option<Only>,
     clock: Clock,
     /// By core and slot.
     ports: BTreeMap<(u32, u16), Port>,
@@ -68,6 +71,7 @@ impl<W: Write> Live<W> {
             writer,
             begun: Vec::new(),
             names: Names::default(),
+            only: None,
             clock: Clock::new(0, None),
             ports: BTreeMap::new(),
             next: BTreeMap::new(),
@@ -78,6 +82,13 @@ impl<W: Write> Live<W> {
         // Whoever reads a pipe sees at once that this is a file.
         live.writer.get_mut().flush()?;
         Ok(live)
+    }
+
+    /// Leaves out the frames of all other ports. What comes before the names of its port is left out too.
+    #[must_use]
+    pub fn only(mut self, only: Only) -> Self {
+        self.only = Some(only);
+        self
     }
 
     /// Frames that were written.
@@ -128,6 +139,9 @@ impl<W: Write> Live<W> {
             self.next.insert(captures.core, captures.first.saturating_add(count));
         }
         for frame in captures.frames() {
+            if self.only.as_ref().is_some_and(|only| !only.is(&self.names, captures.core, frame.slot)) {
+                continue;
+            }
             let key = (captures.core, frame.slot);
             if !self.ports.contains_key(&key) {
                 if self.ports.len() >= MOST_PORTS {

@@ -137,11 +137,20 @@ impl Names {
         }
     }
 
+    /// The device in a slot of the engine on a core, or the uplink there. `None`: the trace has not named it.
+    #[must_use]
+    pub fn port(&self, core: u32, slot: u16) -> Option<&Device> {
+        self.in_slot(core, slot.into())
+    }
+
+    fn in_slot(&self, core: u32, slot: u32) -> Option<&Device> {
+        self.engines.get(&core).and_then(|&engine| self.devices.get(&(engine, slot)))
+    }
+
     /// The device in a slot of the engine on a core, with its guest.
     #[must_use]
     pub fn device(&self, core: u32, slot: u32) -> String {
-        let device = self.engines.get(&core).and_then(|&engine| self.devices.get(&(engine, slot)));
-        let Some(device) = device else { return format!("slot {slot}") };
+        let Some(device) = self.in_slot(core, slot) else { return format!("slot {slot}") };
         let owner = device.guest.map(|guest| self.guest(guest));
         match (owner, device.name.as_str()) {
             (Some(guest), "") => format!("{guest} slot {slot}"),

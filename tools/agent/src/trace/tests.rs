@@ -121,13 +121,45 @@ fn a_port_that_stays_closed_is_an_end_without_the_event() {
     let mut out = Vec::new();
     let broker = broker_at("/nonexistent".into());
     let copying = Copying { broker: &broker, off: command(TraceStep::Off), time: None, quiet: None };
-    copying.run(&mut &b"abc"[..], &ends, &mut out).unwrap();
+    copying.run(&mut &b"abc"[..], &ends, |bytes| out.write_all(bytes).map(|()| true)).unwrap();
     assert_eq!(out, b"abc");
 }
 
-/// A hypervisor that captures: the broker, the guest's end of the port, and the commands that it was asked for. It sends a frame at
-/// `captures`, and the end when the capture is switched off. `refuses`: it has no reader's place for `captures`.
-fn capturing(refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
+/// What the hypervisor sends of a machine with the guests `a` and `b`: the names, and a frame of each of these ports. `a` has the
+/// slots 2 (`net0`) and 3 (`net1`), `b` has slot 4 (`net0`), and there is an uplink `wire`. The frame's bytes are its slot.
+fn sent(slots: &[u16]) -> Vec<u8> {
+    use ::trace::stream::{CapturesWriter, Clock, HeaderWriter, NOTHING, Table};
+    let mut buffer = [0; 4096];
+    let mut header = HeaderWriter::new(&mut buffer, Clock { tsc_khz: 1_000_000, wall: 1, tsc: 0 }).unwrap();
+    for (table, number, belongs_to, name) in [
+        (Table::Core, 1, 0, "engine"),
+        (Table::Guest, 0, NOTHING, "a"),
+        (Table::Guest, 1, NOTHING, "b"),
+        (Table::Device, 2, 0, "net0"),
+        (Table::Device, 3, 0, "net1"),
+        (Table::Device, 4, 1, "net0"),
+        (Table::Device, WIRE.into(), NOTHING, "uplink wire"),
+    ] {
+        header.name(table, number, belongs_to, name).unwrap();
+    }
+    let mut bytes = header.finish().to_vec();
+    let mut captures = CapturesWriter::new(&mut buffer, 1, 0, 0).unwrap();
+    for slot in slots {
+        let frame = ::trace::Captured::new(5, *slot, ::trace::capture::Way::In, 60).with_bytes(&[*slot as u8; 60]);
+        captures.push(&frame).unwrap();
+    }
+    bytes.extend_from_slice(captures.finish());
+    bytes
+}
+
+/// The slot of the uplink.
+const WIRE: u16 = ::trace::frames::FIRST_UPLINK;
+
+/// A hypervisor that captures: the broker, the guest's end of the port, and the commands that it was asked for. It sends frames of
+/// the ports with these slots at `captures`, and the end when the capture is switched off. `refuses`: it has no reader's place for
+/// `captures`.
+fn capturing(slots: &[u16], refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
+    let slots = slots.to_vec();
     let (guest, host) = UnixStream::pair().unwrap();
     guest.set_nonblocking(true).unwrap();
     let noted = Arc::<Mutex<Vec<String>>>::default();
@@ -137,11 +169,7 @@ fn capturing(refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
         match &request.command {
             Command::Captures if refuses => vec![Event::refused(request.id, "busy".into()).to_line().unwrap()],
             Command::Captures => {
-                let mut buffer = [0; 512];
-                let frame = ::trace::Captured::new(5, 3, ::trace::capture::Way::In, 60).with_bytes(&[7; 60]);
-                let mut writer = ::trace::stream::CapturesWriter::new(&mut buffer, 1, 0, 0).unwrap();
-                writer.push(&frame).unwrap();
-                (&host).write_all(writer.finish()).unwrap();
+                (&host).write_all(&sent(&slots)).unwrap();
                 vec![Event::done(request.id).to_line().unwrap()]
             }
             Command::Capture { filter, .. } if filter::is_off(filter) => {
@@ -154,12 +182,70 @@ fn capturing(refuses: bool) -> (Broker, UnixStream, Arc<Mutex<Vec<String>>>) {
 }
 
 fn frames(time: u64) -> Captured {
-    Captured { name: "a".into(), filter: "in,net=1".into(), time: Some(Duration::from_millis(time)) }
+    wanted("a", "in,net=1", time)
+}
+
+fn wanted(name: &str, filter: &str, time: u64) -> Captured {
+    Captured { name: name.into(), filter: filter.into(), time: Some(Duration::from_millis(time)), is_guest: false }
+}
+
+/// The first byte of each frame in a file of pcap-ng: its slot.
+fn slots_in(file: &[u8]) -> Vec<u8> {
+    let (mut slots, mut rest) = (Vec::new(), file);
+    while let Some(head) = rest.first_chunk::<8>() {
+        let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+        // An Enhanced Packet Block has 28 bytes before the frame.
+        slots.extend((word(0) == 6).then(|| rest[28]));
+        rest = &rest[word(4) as usize..];
+    }
+    slots
+}
+
+#[test]
+fn a_capture_has_the_frames_of_its_own_port_and_no_others() {
+    let slots = [4, 2, 3, WIRE, 77, 4];
+    for (name, filter, own) in [("a", "", 2), ("a", "in,net=1", 3), ("b", "", 4), ("wire", "", WIRE as u8)] {
+        let (broker, mut port, _) = capturing(&slots, false);
+        let mut out = Vec::new();
+        capture(&mut port, &broker, &wanted(name, filter, 100), &mut out).unwrap();
+        let seen = slots_in(&out);
+        assert!(!seen.is_empty() && seen.iter().all(|slot| *slot == own), "capture {name} {filter}: {seen:?}");
+    }
+    // A key that is bound to a guest has no uplink of that guest's name.
+    let (broker, mut port, _) = capturing(&slots, false);
+    let mut out = Vec::new();
+    capture(&mut port, &broker, &Captured { is_guest: true, ..wanted("wire", "", 100) }, &mut out).unwrap();
+    assert!(slots_in(&out).is_empty());
+}
+
+#[test]
+fn a_capture_ends_though_frames_of_other_ports_go_on() {
+    // Nobody tells the end: another port is still captured, and its frames come without a pause.
+    let (_no_event, ends) = channel();
+    let broker = broker_at(machine(|request| vec![Event::done(request.id).to_line().unwrap()]));
+    let (time, quiet) = (Some(Duration::ZERO), Some(Duration::from_millis(200)));
+    let copying = Copying { broker: &broker, off: wanted("a", "", 0).off(), time, quiet };
+    struct Endless;
+    impl Read for Endless {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            bytes.fill(0);
+            Ok(1)
+        }
+    }
+    copying.run(&mut Endless, &ends, |_| Ok(false)).unwrap();
+}
+
+#[test]
+fn a_filter_that_is_none_is_refused_before_anything_is_captured() {
+    let (broker, mut port, commands) = capturing(&[3], false);
+    let captured = capture(&mut port, &broker, &wanted("a", "inn", 100), &mut Vec::new());
+    assert!(matches!(&captured, Err(NotSaved::Refused(why)) if why.contains("did you mean `in`")), "{captured:?}");
+    assert!(commands.lock().unwrap().is_empty());
 }
 
 #[test]
 fn captured_frames_are_a_file_of_pcapng_and_the_time_ends_the_capture() {
-    let (broker, mut port, commands) = capturing(false);
+    let (broker, mut port, commands) = capturing(&[3], false);
     let mut out = Vec::new();
     capture(&mut port, &broker, &frames(100), &mut out).unwrap();
     assert_eq!(*commands.lock().unwrap(), ["capture a in,net=1", "captures", "capture a net=1,off"]);
@@ -175,11 +261,11 @@ fn captured_frames_are_a_file_of_pcapng_and_the_time_ends_the_capture() {
 
 #[test]
 fn a_capture_that_cannot_be_read_or_written_does_not_stay() {
-    let (broker, mut port, commands) = capturing(true);
+    let (broker, mut port, commands) = capturing(&[3], true);
     let captured = capture(&mut port, &broker, &frames(100), &mut Vec::new());
     assert!(matches!(&captured, Err(NotSaved::Refused(why)) if why == "busy"), "{captured:?}");
     assert_eq!(*commands.lock().unwrap(), ["capture a in,net=1", "captures", "capture a net=1,off"]);
-    let (broker, mut port, commands) = capturing(false);
+    let (broker, mut port, commands) = capturing(&[3], false);
     let captured = capture(&mut port, &broker, &frames(60_000), &mut Broken);
     assert!(matches!(captured, Err(NotSaved::Output(_))), "{captured:?}");
     assert_eq!(commands.lock().unwrap().last().unwrap(), "capture a net=1,off");
