@@ -54,6 +54,9 @@ fn by_a_unix_socket_it_asks_twice_and_shows_rates() {
     // An end for what somebody may have left unfinished comes first.
     assert_eq!(requests[0], "");
     assert_eq!(requests.iter().filter(|line| line.contains("\"counters\"")).count(), 2, "{requests:?}");
+    // Somebody else may have switched the histograms on.
+    assert_eq!(requests.iter().filter(|line| line.contains("\"latency\"")).count(), 1, "{requests:?}");
+    assert!(!requests.iter().any(|line| line.contains("\"trace\"")), "{requests:?}");
 
     // What it has recorded can be played, and shows the same.
     let played = run(&mut console(&["--replay", file.to_str().unwrap(), "--speed", "0"]));
