@@ -131,10 +131,19 @@ pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dy
         let on = Command::Trace { step: TraceStep::On, stop: wanted.stop, classes: wanted.classes.clone() };
         client.ask(on)?;
     }
-    client.ask(command(TraceStep::Save))?;
     let copying = Copying { broker, off: command(TraceStep::Off), time: wanted.time, quiet: None };
-    let copied = copying.run(port, &events(client), |bytes| out.write_all(bytes).map(|()| true));
-    let copied = copied.and_then(|()| out.flush().map_err(NotSaved::Output));
+    if let Err(why) = client.ask(command(TraceStep::Save)) {
+        if !wanted.classes.is_empty() {
+            // Nobody reads what was switched on for this.
+            let _ = copying.off();
+        }
+        return Err(why.into());
+    }
+    // A reader sees at once what little comes of a quiet trace.
+    let copied = copying.run(port, &events(client), |bytes| {
+        out.write_all(bytes)?;
+        out.flush().map(|()| true)
+    });
     if copied.is_err() {
         // The hypervisor ends the sending by itself when the port is closed, but not the trace.
         let _ = copying.off();

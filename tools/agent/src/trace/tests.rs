@@ -87,11 +87,51 @@ fn whoever_is_being_served_is_not_disturbed() {
 
 #[test]
 fn a_refusal_is_told() {
-    for step in [TraceStep::On, TraceStep::Save] {
-        let (broker, mut port, _) = hypervisor(&[], false, Some(step));
+    use TraceStep::{Off, On, Save, Show};
+    for (step, seen) in [(On, &[Show, On][..]), (Save, &[Show, On, Save, Off])] {
+        let (broker, mut port, steps) = hypervisor(&[], false, Some(step));
         let saved = save(&mut port, &broker, &exits(None), &mut Vec::new());
         assert!(matches!(&saved, Err(NotSaved::Refused(why)) if why == "no"), "{saved:?}");
+        assert_eq!(*steps.lock().unwrap(), seen, "what was switched on for it is switched off");
     }
+    // What others have on stays on.
+    let (broker, mut port, steps) = hypervisor(&[], false, Some(Save));
+    assert!(save(&mut port, &broker, &Wanted::default(), &mut Vec::new()).is_err());
+    assert_eq!(*steps.lock().unwrap(), [Show, Save]);
+}
+
+/// Bytes that were written and not flushed yet, as standard output keeps them.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().unwrap().clear();
+        Ok(())
+    }
+}
+
+/// A port that is never read while the output keeps something.
+struct Watched(UnixStream, Kept);
+
+impl Read for Watched {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        assert_eq!(*self.1.0.lock().unwrap(), b"", "what has come is kept while nothing comes");
+        self.0.read(bytes)
+    }
+}
+
+#[test]
+fn a_short_trace_goes_out_when_it_comes() {
+    use TraceStep::{Off, Save};
+    let (broker, port, _) = hypervisor(&[(Save, b"abc", false), (Off, b"d", true)], false, None);
+    let mut out = Kept::default();
+    save(&mut Watched(port, out.clone()), &broker, &exits(Some(Duration::from_millis(100))), &mut out).unwrap();
+    assert_eq!(*out.0.lock().unwrap(), b"");
 }
 
 /// An output that is closed.
