@@ -187,4 +187,6 @@ pub fn io_apics(madt: &[u8]) -> Vec<u32> {
 }
 
 #[cfg(test)]
+mod published;
+#[cfg(test)]
 mod tests;

@@ -281,11 +281,7 @@ fn find_pci() {
     let pci::Scanned { functions, elsewhere, active, without_bus, usb } = pci::scan(windows);
     report::add_all(findings::machine::configuration_space(windows));
     report::add_all([findings::machine::pci_devices(functions)]);
-    if elsewhere > 0 {
-        report::fallback(format!(
-            "{elsewhere} PCI devices are in segments other than 0: their bus mastering and MSI are off, and sidecore drives none of them"
-        ));
-    }
+    report::add_all(findings::machine::elsewhere(elsewhere));
     for at in without_bus {
         report::warning(format!("PCI bridge at {at}: the firmware gave it no bus, so that nothing behind it is found"));
     }

@@ -142,7 +142,7 @@ fn found(function: &Function) -> FoundFunction {
         vendor: function.vendor,
         device: function.device,
         name: any_nic::name(function),
-        needs: any_nic::needs(function),
+        needs: findings::machine::nic_without_driver(function.vendor, function.device),
     }
 }
 

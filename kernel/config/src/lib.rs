@@ -79,7 +79,7 @@ pub use management::{CONTROL_PORT, Management, TRACE_PORT, is_reserved_port};
 pub use mistake::{Mistake, Place};
 pub use module::{Module, Sha256};
 pub use module_check::check_hashes;
-pub use nic_choice::{FoundFunction, NicChoice, NicSearch};
+pub use nic_choice::{FoundFunction, NicChoice, NicSearch, no_driver};
 pub use nic_needs::{NicNeeds, ReceiveQueues};
 pub use open_ports::open_ports;
 pub use packed::check_packed;

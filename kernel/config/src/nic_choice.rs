@@ -15,6 +15,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt::Display;
 
 use crate::{Mac, PciDevice, Steering, Uplink};
 
@@ -114,11 +115,13 @@ impl NicSearch<'_, '_> {
             self.failures.join("; left alone: ")
         } else if wanted == PciDevice::First {
             let further = if self.excluded.is_empty() { "" } else { "further " };
-            let known = found.iter().filter(|f| is_named(f)).filter_map(without_driver);
+            let known = found.iter().filter(|f| is_named(f));
+            let known = known.filter_map(|f| f.needs.map(|(name, needs)| what_it_needs(name, f.address(), needs)));
             let known: String = known.flat_map(|known| ["; ".into(), known]).collect();
             format!("no {further}NIC for which there is a driver{known}")
-        } else if let Some(known) = found.iter().filter(|f| is_named(f)).find_map(without_driver) {
-            format!("there is no driver for {known}")
+        } else if let Some((f, (name, needs))) = found.iter().filter(|f| is_named(f)).find_map(|f| Some((f, f.needs?)))
+        {
+            no_driver(name, f.address(), needs)
         } else if let Some(f) = found.iter().find(|f| is_named(f)) {
             format!("the device at {wanted} is {:04x}:{:04x}, for which there is no driver", f.vendor, f.device)
         } else {
@@ -149,10 +152,14 @@ impl NicSearch<'_, '_> {
     }
 }
 
-/// Says what a NIC without a driver would need. `None`: it is not known.
-fn without_driver(function: &FoundFunction) -> Option<String> {
-    let (name, needs) = function.needs?;
-    Some(format!("the {name} at {}: {needs}", function.address()))
+/// Says of a NIC that is known that there is no driver for it, and what a driver would need. `at` is its address.
+#[must_use]
+pub fn no_driver(name: &str, at: impl Display, needs: &str) -> String {
+    format!("there is no driver for {}", what_it_needs(name, at, needs))
+}
+
+fn what_it_needs(name: &str, at: impl Display, needs: &str) -> String {
+    format!("the {name} at {at}: {needs}")
 }
 
 /// Returns the report's words on a NIC's receive queues. They are empty if there is one queue and the port asks for no

@@ -162,12 +162,16 @@ impl Kind {
     /// Reads it on the core that this runs on (SDM vol. 2A "CPUID", leaves 1, 7 and 0x1A).
     #[must_use]
     pub fn find(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Self {
-        const HYBRID: u32 = 1 << 15;
-        let [last, ..] = cpuid(0, 0);
         let [signature, ..] = cpuid(1, 0);
-        let is_hybrid = last >= 0x1a && cpuid(7, 0)[3] & HYBRID != 0;
-        let hybrid = if is_hybrid { (cpuid(0x1a, 0)[0] >> 24) as u8 } else { 0 };
+        let hybrid = if Self::is_hybrid(&cpuid) { (cpuid(0x1a, 0)[0] >> 24) as u8 } else { 0 };
         Self { hybrid, signature }
+    }
+
+    /// Whether the processor has cores of several types, and says which one each is.
+    #[must_use]
+    pub fn is_hybrid(cpuid: impl Fn(u32, u32) -> [u32; 4]) -> bool {
+        const HYBRID: u32 = 1 << 15;
+        cpuid(0, 0)[0] >= 0x1a && cpuid(7, 0)[3] & HYBRID != 0
     }
 }
 

@@ -36,6 +36,16 @@ pub fn pci_devices(count: usize) -> ReportEntry {
     found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"))
 }
 
+/// The PCI functions of segments other than 0 that are no bridges. `None`: there are none.
+#[must_use]
+pub fn elsewhere(count: usize) -> Option<ReportEntry> {
+    (count != 0).then(|| {
+        fallback(format!(
+            "{count} PCI devices are in segments other than 0: their bus mastering and MSI are off, and sidecore drives none of them"
+        ))
+    })
+}
+
 /// What became of the I/O APICs: for each its address, and what was masked (`None`: none answers there).
 #[must_use]
 pub fn io_apics(all: &[(u32, Option<Masked>)]) -> Vec<ReportEntry> {
@@ -77,6 +87,12 @@ pub fn nic(vendor: u16, device: u16) -> Option<&'static str> {
         .or_else(|| igb::id::name(vendor, device))
 }
 
+/// The name of a NIC that is known and has no driver, and what a driver would need. `None`: it is not known.
+#[must_use]
+pub fn nic_without_driver(vendor: u16, device: u16) -> Option<(&'static str, &'static str)> {
+    x520::id::needs(vendor, device).or_else(|| igb::id::needs(vendor, device))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,11 +125,21 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_other_segments_are_told_only_if_there_are_some() {
+        assert_eq!(elsewhere(0), None);
+        assert!(elsewhere(3).is_some_and(|said| said.text.starts_with("3 PCI devices are in segments other than 0")));
+    }
+
+    #[test]
     fn the_nics_are_those_that_have_drivers() {
         assert!(nic(0x8086, 0x10fb).is_some_and(|name| name.contains("82599")), "the X520");
         assert!(nic(0x8086, 0x10c9).is_some_and(|name| name.contains("82576")), "QEMU's igb");
         assert_eq!(nic(0x1af4, 0x1041), nic(0x1af4, 0x1000));
         assert_eq!(nic(0x1af4, 0x1042), None, "a virtio disk");
         assert_eq!(nic(0x8086, 0x1528), None, "an X540");
+        for (device, name) in [(0x1528, "Intel X540"), (0x1563, "Intel X550"), (0x1533, "Intel I210 or I211")] {
+            assert_eq!(nic_without_driver(0x8086, device).map(|(name, _)| name), Some(name));
+        }
+        assert_eq!(nic_without_driver(0x8086, 0x10fb), None, "the X520 has one");
     }
 }

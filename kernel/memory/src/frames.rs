@@ -185,6 +185,9 @@ impl Frames {
 }
 
 #[cfg(test)]
+mod published;
+
+#[cfg(test)]
 mod tests {
     use super::{Frames, OutOfMemory};
     use proptest::prelude::*;

@@ -27,7 +27,7 @@ mod raise;
 pub use gap::{Watched, watch};
 pub use idle::{Halts, Sleep, sleep};
 pub use meter::{Causes, Look, Meter};
-pub use microcode::microcode;
+pub use microcode::{has_microcode, microcode};
 pub use msrs::{Access, Msrs, Refused};
 pub use processor::{Features, Processor, Vendor};
 pub use raise::{Asked, Left, Outcome, Turbo, raise};

@@ -25,11 +25,6 @@ pub fn name(function: &Function) -> Option<&'static str> {
     virtio::name(function).or_else(|| x520::name(function)).or_else(|| igb::name(function))
 }
 
-/// Returns the name of a NIC that is known and has no driver, and what it would need.
-pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
-    x520::needs(function).or_else(|| igb::needs(function))
-}
-
 /// Sets up a function that has a [`name`].
 ///
 /// # Errors

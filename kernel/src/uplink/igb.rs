@@ -19,11 +19,6 @@ pub fn name(function: &Function) -> Option<&'static str> {
     igb::id::name(function.vendor, function.device)
 }
 
-/// Returns the name of a NIC of the family that this driver does not support, and what it would need.
-pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
-    igb::id::needs(function.vendor, function.device)
-}
-
 /// Sets up a function that has a [`name`]. Waits until it runs, but not for long.
 ///
 /// # Errors

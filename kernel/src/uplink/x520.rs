@@ -19,11 +19,6 @@ pub fn name(function: &Function) -> Option<&'static str> {
     x520::id::name(function.vendor, function.device)
 }
 
-/// Returns the name of one of Intel's NICs that this driver does not support, and what it would need.
-pub fn needs(function: &Function) -> Option<(&'static str, &'static str)> {
-    x520::id::needs(function.vendor, function.device)
-}
-
 /// The driver's configuration.
 fn config(steering: config::Steering, queues: ReceiveQueues) -> Config {
     let steering = match steering {

@@ -16,14 +16,22 @@ use crate::setup::{Feature, Uplink};
 /// Where the report of the machine begins and ends on COM1. Where something required is missing, it ends with the machine.
 const BEGIN: &str = "what this machine has:";
 const ENDS: [&str; 2] = ["what it is used for:", "something required is missing"];
-/// Parts of the lines that only the hypervisor can say: a rate that it measures, what it found switched on, its boot modules.
-const OWN: [&str; 6] = [
-    "TSC at ",
-    "I/O APICs: ",
-    "TCO watchdog of ",
-    "bus mastering and MSI are off",
-    "boot module ",
+/// Parts of the lines that only the hypervisor can say. The program comes when Linux has taken the machine over, and measures nothing.
+/// Each is of a sentence that a machine of this scenario may have; `tools/doctor/README.md` lists those of other machines too.
+const OWN: [&str; 10] = [
+    // Where GRUB has put it, and what GRUB has loaded.
     "sidecore's image at ",
+    "boot module ",
+    // Measured: the TSC's rate, how certain it is (a busy host makes it uncertain), and how far cores' TSCs are apart.
+    "TSC at ",
+    "the TSC's rate is not certain",
+    "CPUID says that the TSC has ",
+    "their TSCs were ",
+    // What the firmware had left on, which Linux has put right before the program can look.
+    "I/O APICs: ",
+    "USB controllers: ",
+    "TCO watchdog of ",
+    "for every PCI device that sidecore does not drive; the firmware had left them on",
 ];
 
 /// This scenario.

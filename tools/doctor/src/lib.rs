@@ -9,6 +9,7 @@
 //!
 //! What cannot be read is `unknown`, never well.
 
+pub mod advice;
 pub mod linux;
 pub mod look;
 pub mod save;

@@ -1,9 +1,12 @@
 //! Reads what Linux shows of a machine, as root or not.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use findings::cores::Kind;
 
 /// The EFI variable that says whether Secure Boot is on (UEFI 3.3). Linux puts four bytes of attributes before the value.
 const SECURE_BOOT: &str = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
@@ -38,7 +41,9 @@ pub enum Nesting {
 /// A PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Bus, device and function, as `01:00.0`. Segment 0.
+    /// The segment. Linux numbers from [`Function::MADE_UP`] on those that are no PCI segments, as the one behind Intel's VMD.
+    pub segment: u32,
+    /// Bus, device and function, as `01:00.0`.
     pub at: String,
     /// Vendor identifier.
     pub vendor: u16,
@@ -48,13 +53,66 @@ pub struct Function {
     pub class: u32,
     /// The driver that has it in Linux.
     pub driver: Option<String>,
+    /// How many virtual functions it offers (SR-IOV).
+    pub offers: u32,
+    /// It is a virtual function, which is there only because Linux has switched it on.
+    pub is_virtual: bool,
 }
 
 impl Function {
+    /// The first of the segments that only Linux has.
+    pub const MADE_UP: u32 = 0x1_0000;
+
     /// Whether it is a bridge.
     #[must_use]
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 6
+    }
+}
+
+/// A core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// Linux's number of it, which is sidecore's too: both take the boot core first, then the others as ACPI's MADT lists them.
+    pub number: u32,
+    /// What CPUID says of it and not of all.
+    pub kind: Kind,
+    /// The revision of its microcode. `None`: Linux does not say.
+    pub microcode: Option<u32>,
+}
+
+/// A watchdog that Linux drives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watchdog {
+    /// Its driver's name for it.
+    pub identity: String,
+    /// It runs. `None`: Linux does not say.
+    pub runs: Option<bool>,
+    /// Seconds until it resets the machine, if nobody feeds it.
+    pub seconds: Option<u32>,
+}
+
+/// The kernel's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    lines: Vec<String>,
+    /// Its beginning is still there.
+    is_whole: bool,
+}
+
+impl Log {
+    /// The first line in which all of this is. `None`: there is none.
+    ///
+    /// # Errors
+    /// None is left, and there may have been one.
+    pub fn find(&self, parts: &[&str]) -> Result<Option<&str>, Unreadable> {
+        match self.lines.iter().find(|line| parts.iter().all(|part| line.contains(part))) {
+            Some(line) => Ok(Some(line)),
+            None if self.is_whole => Ok(None),
+            None => Err(Unreadable(
+                "the beginning of the kernel's log is overwritten; `journalctl -k -b` may have it".to_owned(),
+            )),
+        }
     }
 }
 
@@ -99,6 +157,15 @@ impl Linux {
     /// # Errors
     /// Nobody but root may, Linux's module `msr` is not loaded, or the register is not there.
     pub fn msr(&self, number: u32) -> Result<u64, Unreadable> {
+        self.msr_if_there(number)?
+            .ok_or_else(|| Unreadable(format!("Linux cannot read MSR {number:#x}: it is not there")))
+    }
+
+    /// Reads a model-specific register of core 0. `None`: this model does not have it.
+    ///
+    /// # Errors
+    /// Nobody but root may, or Linux's module `msr` is not loaded.
+    pub fn msr_if_there(&self, number: u32) -> Result<Option<u64>, Unreadable> {
         const PATH: &str = "dev/cpu/0/msr";
         let file = File::open(self.path(PATH)).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
@@ -107,9 +174,12 @@ impl Linux {
             _ => self.explain(PATH, &error),
         })?;
         let mut bytes = [0; 8];
-        file.read_exact_at(&mut bytes, number.into())
-            .map_err(|error| Unreadable(format!("Linux cannot read MSR {number:#x}: {error}")))?;
-        Ok(u64::from_le_bytes(bytes))
+        match file.read_exact_at(&mut bytes, number.into()) {
+            Ok(()) => Ok(Some(u64::from_le_bytes(bytes))),
+            // RDMSR has faulted.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(None),
+            Err(error) => Err(Unreadable(format!("Linux cannot read MSR {number:#x}: {error}"))),
+        }
     }
 
     /// Bytes of usable memory in the firmware's map.
@@ -149,7 +219,7 @@ impl Linux {
         }
     }
 
-    /// The PCI functions of segment 0, by address.
+    /// The PCI functions, by segment and address.
     ///
     /// # Errors
     /// Linux has no PCI, or a function has no identifier.
@@ -158,18 +228,24 @@ impl Linux {
         let mut functions = Vec::new();
         for entry in fs::read_dir(self.path(PATH)).map_err(|e| self.explain(PATH, &e))? {
             let name = entry.map_err(|e| self.explain(PATH, &e))?.file_name().to_string_lossy().into_owned();
-            let Some(at) = name.strip_prefix("0000:") else { continue };
+            let Some((segment, at)) = name.split_once(':') else { continue };
+            let segment = u32::from_str_radix(segment, 16)
+                .map_err(|_| Unreadable(format!("/{PATH} has `{name}`, which is no address")))?;
             let number = |what: &str| self.hexadecimal(&format!("{PATH}/{name}/{what}"));
             let driver = fs::read_link(self.path(&format!("{PATH}/{name}/driver"))).ok();
+            let offers = self.text(&format!("{PATH}/{name}/sriov_totalvfs")).ok().and_then(|text| text.parse().ok());
             functions.push(Function {
+                segment,
                 at: at.to_owned(),
                 vendor: number("vendor")? as u16,
                 device: number("device")? as u16,
                 class: number("class")? as u32,
                 driver: driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
+                offers: offers.unwrap_or(0),
+                is_virtual: self.path(&format!("{PATH}/{name}/physfn")).exists(),
             });
         }
-        functions.sort_by(|a, b| a.at.cmp(&b.at));
+        functions.sort_by(|a, b| (a.segment, &a.at).cmp(&(b.segment, &b.at)));
         Ok(functions)
     }
 
@@ -218,34 +294,119 @@ impl Linux {
         Ok(Nesting::NotLoaded)
     }
 
-    /// The line of the kernel's log that says that Linux has loaded microcode. `None`: no line says so.
+    /// The cores that Linux runs on, by number.
     ///
     /// # Errors
-    /// Nobody but root may read the log.
-    pub fn microcode_loaded(&self) -> Result<Option<String>, Unreadable> {
+    /// A line of their list has not the form that it has on x86.
+    pub fn cpus(&self) -> Result<Vec<Cpu>, Unreadable> {
+        const PATH: &str = "proc/cpuinfo";
+        let text = self.text(PATH)?;
+        let types = [("cpu_core", 0x40), ("cpu_atom", 0x20)].map(|(name, hybrid)| {
+            (self.text(&format!("sys/devices/{name}/cpus")).map_or_else(|_| Vec::new(), |list| ranges(&list)), hybrid)
+        });
+        let mut cpus = Vec::new();
+        for block in text.split("\n\n") {
+            let fields: BTreeMap<&str, &str> = block
+                .lines()
+                .filter_map(|line| line.split_once(':').map(|(name, value)| (name.trim(), value.trim())))
+                .collect();
+            if fields.is_empty() {
+                continue;
+            }
+            let number = |name: &str| {
+                let value = fields.get(name).and_then(|value| value.parse::<u32>().ok());
+                value.ok_or_else(|| Unreadable(format!("/{PATH} has a processor without a number for `{name}`")))
+            };
+            let core = number("processor")?;
+            let is_in =
+                |(list, _): &&(Vec<(u32, u32)>, u8)| list.iter().any(|&(first, last)| (first..=last).contains(&core));
+            let microcode = fields.get("microcode").and_then(|text| text.strip_prefix("0x"));
+            cpus.push(Cpu {
+                number: core,
+                kind: Kind {
+                    hybrid: types.iter().find(is_in).map_or(0, |&(_, hybrid)| hybrid),
+                    signature: signature(number("cpu family")?, number("model")?, number("stepping")?),
+                },
+                microcode: microcode.and_then(|digits| u32::from_str_radix(digits, 16).ok()),
+            });
+        }
+        Ok(cpus)
+    }
+
+    /// The watchdogs that Linux has drivers for and has found.
+    ///
+    /// # Errors
+    /// The list of them cannot be read.
+    pub fn watchdogs(&self) -> Result<Vec<Watchdog>, Unreadable> {
+        const PATH: &str = "sys/class/watchdog";
+        let mut names: Vec<String> = match fs::read_dir(self.path(PATH)) {
+            Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(self.explain(PATH, &error)),
+        };
+        names.sort();
+        let of = |name: String| {
+            let read = |what: &str| self.text(&format!("{PATH}/{name}/{what}")).ok();
+            Watchdog {
+                identity: read("identity").unwrap_or_else(|| name.clone()),
+                runs: read("state").map(|state| state == "active"),
+                seconds: read("timeout").and_then(|text| text.parse().ok()),
+            }
+        };
+        Ok(names.into_iter().map(of).collect())
+    }
+
+    /// The driver by which Linux's idle cores sleep. `None`: there is none.
+    #[must_use]
+    pub fn idle_driver(&self) -> Option<String> {
+        self.text("sys/devices/system/cpu/cpuidle/current_driver").ok().filter(|name| name != "none")
+    }
+
+    /// The kernel's log.
+    ///
+    /// # Errors
+    /// Nobody but root may read it.
+    pub fn log(&self) -> Result<Log, Unreadable> {
         const PATH: &str = "dev/kmsg";
         let mut log = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open(self.path(PATH))
             .map_err(|e| self.explain(PATH, &e))?;
-        // One record for each read (Linux, Documentation/ABI/testing/dev-kmsg).
+        // One record for each read: level, number, time and flags with commas between them, a semicolon, the text; then lines that
+        // begin with a space (Linux, Documentation/ABI/testing/dev-kmsg). The first record after the start has the number 0.
         let mut record = vec![0; 8192];
+        let mut all = Log::default();
         loop {
             let bytes = match log.read(&mut record) {
-                Ok(0) => return Ok(None),
+                Ok(0) => return Ok(all),
                 Ok(count) => record.get(..count).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(all),
                 // Records that were overwritten meanwhile.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => continue,
                 Err(error) => return Err(self.explain(PATH, &error)),
             };
-            let line = String::from_utf8_lossy(bytes);
-            if let Some(said) = line.lines().find(|line| line.contains("microcode") && line.contains("pdated early")) {
-                return Ok(Some(said.split_once(';').map_or(said, |(_, text)| text).to_owned()));
+            for (head, text) in String::from_utf8_lossy(bytes).lines().filter_map(|line| line.split_once(';')) {
+                all.is_whole |= head.split(',').nth(1) == Some("0");
+                all.lines.push(text.to_owned());
             }
         }
     }
+}
+
+/// The ranges of a list of cores: "0-7,12". What is no number is left out.
+fn ranges(list: &str) -> Vec<(u32, u32)> {
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    list.split(',').filter_map(range).collect()
+}
+
+/// The signature in EAX of CPUID's leaf 1 (SDM vol. 2A) that has this family, model and stepping, which are with their extended parts.
+fn signature(family: u32, model: u32, stepping: u32) -> u32 {
+    let (extended, base) = if family > 0xf { (family - 0xf, 0xf) } else { (0, family) };
+    extended << 20 | (model >> 4 & 0xf) << 16 | base << 8 | (model & 0xf) << 4 | stepping & 0xf
 }
 
 #[cfg(test)]
@@ -319,6 +480,12 @@ mod tests {
         let all: Vec<_> = function("0000:01:00.0", ["0x8086", "0x10fb", "0x020000"])
             .chain(function("0000:00:00.0", ["0x8086", "0x29c0", "0x060000"]))
             .chain(function("0001:00:00.0", ["0x8086", "0x10fb", "0x020000"]))
+            .chain(function("10000:e1:00.0", ["0x8086", "0x0a54", "0x010802"]))
+            .chain(function("0000:01:10.0", ["0x8086", "0x10ed", "0x020000"]))
+            .chain([
+                ("sys/bus/pci/devices/0000:01:00.0/sriov_totalvfs".to_owned(), "63\n".to_owned()),
+                ("sys/bus/pci/devices/0000:01:10.0/physfn/vendor".to_owned(), "0x8086".to_owned()),
+            ])
             .collect();
         let files: Vec<_> = all.iter().map(|(path, text)| (path.as_str(), text.as_bytes())).collect();
         let (folder, linux) = root(&files);
@@ -326,15 +493,19 @@ mod tests {
             .expect("a link");
         let functions = linux.functions().expect("functions");
         let nic = Function {
+            segment: 0,
             at: "01:00.0".into(),
             vendor: 0x8086,
             device: 0x10fb,
             class: 0x02_0000,
             driver: Some("ixgbe".into()),
+            offers: 63,
+            is_virtual: false,
         };
-        assert_eq!(functions.len(), 2, "segment 1 is not sidecore's");
         assert!(functions[0].is_bridge());
         assert_eq!(functions[1], nic);
+        assert!(functions[2].is_virtual);
+        assert_eq!(functions[3..].iter().map(|f| f.segment).collect::<Vec<_>>(), [1, Function::MADE_UP]);
     }
 
     #[test]
@@ -370,11 +541,61 @@ mod tests {
     }
 
     #[test]
-    fn microcode_is_found_in_the_kernel_s_log() {
-        let log = b"6,1,0,-;microcode: Current revision: 0x2b\n6,2,0,-;microcode: Updated early from: 0x11\n";
-        let (_folder, linux) = root(&[("dev/kmsg", log)]);
-        assert_eq!(linux.microcode_loaded(), Ok(Some("microcode: Updated early from: 0x11".into())));
-        let (_folder, linux) = root(&[("dev/kmsg", b"6,1,0,-;Linux version\n")]);
-        assert_eq!(linux.microcode_loaded(), Ok(None));
+    fn a_line_of_the_log_that_may_be_overwritten_is_unknown() {
+        const WANTED: &[&str] = &["microcode", "pdated early"];
+        let line = b"6,1,0,-;microcode: Current revision: 0x2b\n6,2,0,-;microcode: Updated early from: 0x11\n";
+        let (_folder, linux) = root(&[("dev/kmsg", line)]);
+        let log = linux.log().expect("a log");
+        assert_eq!(log.find(WANTED), Ok(Some("microcode: Updated early from: 0x11")));
+        let (_folder, linux) = root(&[("dev/kmsg", b"6,0,0,-;Linux version\n6,1,0,-;Command line: \n")]);
+        assert_eq!(linux.log().expect("a log").find(WANTED), Ok(None));
+        for begun_later in [&b"6,1,0,-;Command line: \n"[..], b""] {
+            let (_folder, linux) = root(&[("dev/kmsg", begun_later)]);
+            assert!(linux.log().expect("a log").find(WANTED).is_err_and(|why| why.0.contains("journalctl")));
+        }
+        let (_folder, linux) = root(&[]);
+        assert!(linux.log().is_err());
+    }
+
+    #[test]
+    fn cores_have_the_signature_that_cpuid_has() {
+        // The families, models and steppings of an EPYC 7763, a Core i7-1260P and a Xeon X5660, and their signatures.
+        for (family, model, stepping, expected) in
+            [(0x19, 1, 1, 0x00a0_0f11), (6, 154, 3, 0x0009_06a3), (6, 44, 2, 0x0002_06c2)]
+        {
+            assert_eq!(signature(family, model, stepping), expected, "{family} {model} {stepping}");
+        }
+        let block = |number: u32, microcode: &str| {
+            format!(
+                "processor\t: {number}\ncpu family\t: 6\nmodel\t\t: 154\nmodel name\t: X\nstepping\t: 3\n{microcode}\n"
+            )
+        };
+        let text = [block(0, "microcode\t: 0x430\n"), block(8, "")].join("\n");
+        let (_folder, linux) = root(&[
+            ("proc/cpuinfo", text.as_bytes()),
+            ("sys/devices/cpu_core/cpus", b"0-7\n"),
+            ("sys/devices/cpu_atom/cpus", b"8,10-15\n"),
+        ]);
+        let kind = |hybrid| Kind { hybrid, signature: 0x0009_06a3 };
+        let cores = [(0, kind(0x40), Some(0x430)), (8, kind(0x20), None)];
+        let expected = cores.map(|(number, kind, microcode)| Cpu { number, kind, microcode });
+        assert_eq!(linux.cpus().as_deref(), Ok(&expected[..]));
+        let (_folder, linux) = root(&[("proc/cpuinfo", b"processor : 0\nhart : 1\n")]);
+        assert!(linux.cpus().is_err_and(|why| why.0.contains("cpu family")));
+    }
+
+    #[test]
+    fn watchdogs_are_those_that_linux_drives() {
+        let (_folder, linux) = root(&[
+            ("sys/class/watchdog/watchdog0/identity", b"iTCO_wdt\n"),
+            ("sys/class/watchdog/watchdog0/state", b"active\n"),
+            ("sys/class/watchdog/watchdog0/timeout", b"30\n"),
+            ("sys/class/watchdog/watchdog1/dev", b"248:1\n"),
+        ]);
+        let first = Watchdog { identity: "iTCO_wdt".into(), runs: Some(true), seconds: Some(30) };
+        let second = Watchdog { identity: "watchdog1".into(), runs: None, seconds: None };
+        assert_eq!(linux.watchdogs(), Ok(vec![first, second]));
+        let (_folder, linux) = root(&[]);
+        assert_eq!(linux.watchdogs(), Ok(vec![]));
     }
 }

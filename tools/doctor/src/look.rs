@@ -1,20 +1,24 @@
 //! What is said of a machine: the hypervisor's own sentences, and what only Linux shows.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::fmt;
 
 use boot::console::{COM1, COM2};
 use control::{ReportEntry, ReportKind};
+use findings::cores::Kind;
 use findings::{Virtualization, consoles, machine, processor};
 use mca::Setup;
 use serde_json::{Value, json};
 use speculation::{Plan, Processor};
 
-use crate::linux::{Firmware, Linux, Nesting, Unreadable};
+use crate::advice::{self, Advice, NVME};
+use crate::linux::{Firmware, Function, Linux, Log, Nesting, Unreadable};
 
-/// Class codes: network controllers, and NVMe controllers with their programming interface.
+/// Class code of network controllers.
 const NETWORK: u32 = 0x02;
-const NVME: u32 = 0x01_0802;
+/// Parts of the line of Linux's log that says that it has loaded microcode: "Updated early from", "updated early to".
+const LOADED: &[&str] = &["microcode", "pdated early"];
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,17 +127,24 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
     said.readable("how much memory there is", linux.memory(), |bytes| vec![machine::memory(bytes)]);
     said.report(processor::clock(&cpuid));
     said.with_msrs("machine checks", linux, |msr| processor::machine_checks(Setup::find(&cpuid, msr).as_ref()));
-    said.report(findings::speed::means(&speed::Processor::new(&cpuid)));
+    let speed = speed::Processor::new(&cpuid);
+    said.report(findings::speed::means(&speed));
     let mcfg = linux.acpi("MCFG").map(|table| table.map_or_else(Vec::new, |table| boot::acpi::ecam(&table)));
     said.readable("how PCI's configuration space is reached", mcfg, |windows| machine::configuration_space(&windows));
     let functions = linux.functions();
-    let count = functions.as_ref().map(|all| all.iter().filter(|f| !f.is_bridge()).count()).map_err(Clone::clone);
-    said.readable("the PCI devices", count, |count| vec![machine::pci_devices(count)]);
+    said.readable("the PCI devices", functions.as_deref(), |all| {
+        // A virtual function is there because Linux has switched it on.
+        let device = |f: &&Function| !f.is_bridge() && !f.is_virtual && f.segment < Function::MADE_UP;
+        let (here, elsewhere): (Vec<_>, Vec<_>) = all.iter().filter(device).partition(|f| f.segment == 0);
+        [machine::pci_devices(here.len())].into_iter().chain(machine::elsewhere(elsewhere.len())).collect()
+    });
     said.readable("whether there is a COM2", linux.has_uart(COM2), |has| {
         if has { Vec::new() } else { vec![machine::no_com2()] }
     });
     let madt = linux.acpi("APIC").map(|table| table.map(|table| boot::acpi::cores(&table)).unwrap_or_default());
     said.readable("how many cores there are", madt, |listed| findings::cores::listed(&listed));
+    let log = linux.log();
+    said.cores(linux, &cpuid, &speed, &log);
     said.with_msrs("virtualization", linux, |msr| match Virtualization::find(&cpuid, msr) {
         Ok(found) if found.is_sufficient() => [found.describe(), vec![found.completion()]].concat(),
         Ok(found) => found.describe(),
@@ -146,7 +157,10 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
             processor::speculation(&processor, &Plan::new(&processor))
         });
     }
-    said.of_linux(linux, functions);
+    said.of_linux(linux, &log);
+    said.settings(linux, &speed, functions.as_deref().unwrap_or_default());
+    // Without the functions there is a line already.
+    said.functions(functions.as_deref().unwrap_or_default());
     said.lines
 }
 
@@ -167,10 +181,15 @@ impl Said {
     }
 
     /// Sentences of something that may not be readable.
-    fn readable<T>(&mut self, what: &str, read: Result<T, Unreadable>, say: impl FnOnce(T) -> Vec<ReportEntry>) {
+    fn readable<T, E: Borrow<Unreadable>>(
+        &mut self,
+        what: &str,
+        read: Result<T, E>,
+        say: impl FnOnce(T) -> Vec<ReportEntry>,
+    ) {
         match read {
             Ok(value) => self.report(say(value)),
-            Err(Unreadable(why)) => self.unknown(what, &why, true),
+            Err(why) => self.unknown(what, &why.borrow().0, true),
         }
     }
 
@@ -194,8 +213,50 @@ impl Said {
         self.lines.push(Line { said: Ok(ReportEntry { kind, text: text.into() }), in_report: false });
     }
 
-    /// What only Linux shows: the firmware, who drives the NICs, its microcode.
-    fn of_linux(&mut self, linux: &Linux, functions: Result<Vec<crate::linux::Function>, Unreadable>) {
+    /// The same of something that may not be readable.
+    fn own_all(&mut self, what: &str, read: Result<impl IntoIterator<Item = Advice>, Unreadable>) {
+        match read {
+            Ok(all) => all.into_iter().for_each(|(kind, text)| self.own(kind, text)),
+            Err(Unreadable(why)) => self.unknown(what, &why, false),
+        }
+    }
+
+    /// Whether the cores are alike, and their microcode as the firmware has loaded it.
+    fn cores(
+        &mut self,
+        linux: &Linux,
+        cpuid: impl Fn(u32, u32) -> [u32; 4],
+        speed: &speed::Processor,
+        log: &Result<Log, Unreadable>,
+    ) {
+        let cpus = linux.cpus();
+        let types = cpus.as_ref().map_err(Clone::clone).and_then(|all| {
+            if Kind::is_hybrid(&cpuid) && all.iter().any(|cpu| cpu.kind.hybrid == 0) {
+                return Err(Unreadable("Linux does not say of which type each core is".into()));
+            }
+            Ok(all.iter().map(|cpu| (cpu.number, cpu.kind)).collect::<Vec<_>>())
+        });
+        self.readable("whether the cores are alike", types, |types| findings::cores::kinds(&types));
+        if !speed::has_microcode(speed) {
+            return self.report([findings::speed::microcode(&[])]);
+        }
+        let loaded = log.as_ref().map_err(Clone::clone).and_then(|log| Ok(log.find(LOADED)?.is_some()));
+        let revisions = loaded.and_then(|loaded| {
+            let revision = |number: u32, revision: Option<u32>| {
+                let why = || Unreadable(format!("Linux does not say it of core {number}"));
+                Ok((number, Ok(revision.ok_or_else(why)?)))
+            };
+            let all: Result<Vec<_>, _> = cpus?.iter().map(|cpu| revision(cpu.number, cpu.microcode)).collect();
+            // What Linux has loaded is not what sidecore will find: `of_linux` says so.
+            Ok((!loaded).then_some(all?))
+        });
+        self.readable("the microcode that the firmware has loaded", revisions, |revisions| {
+            revisions.iter().map(|all| findings::speed::microcode(all)).collect()
+        });
+    }
+
+    /// What only Linux shows: the firmware, the console, its microcode, KVM.
+    fn of_linux(&mut self, linux: &Linux, log: &Result<Log, Unreadable>) {
         match linux.firmware() {
             Ok(Firmware::Bios) => self.own(ReportKind::Found, "this Linux was started by a BIOS".into()),
             Ok(Firmware::Uefi { secure_boot: Some(true) }) => self.own(
@@ -214,16 +275,19 @@ impl Said {
             Ok(entries) => entries.into_iter().for_each(|entry| self.own(entry.kind, entry.text.into())),
             Err(Unreadable(why)) => self.unknown("which serial port is people's console", &why, false),
         }
-        match linux.microcode_loaded() {
-            Ok(None) => {}
-            Ok(Some(line)) => self.own(
+        // If the log cannot be read, there is a line already where microcode says something.
+        if let Ok(Some(line)) = log.as_ref().map_or(Ok(None), |log| log.find(LOADED)) {
+            self.own(
                 ReportKind::Warning,
                 format!(
-                    "Linux has loaded microcode ({line}). sidecore loads none: with the firmware's own it may find the processor \
-                     vulnerable to more than is said here"
+                    "Linux has loaded microcode ({line}). sidecore loads none: its report will have the firmware's own revision, and \
+                     with that it may find the processor vulnerable to more than is said here"
                 ),
-            ),
-            Err(Unreadable(why)) => self.unknown("whether Linux has loaded microcode", &why, false),
+            );
+        }
+        match log {
+            Ok(log) => self.own_all("whether an IOMMU was on when Linux started", advice::iommu_was_on(log)),
+            Err(Unreadable(why)) => self.unknown("whether an IOMMU was on when Linux started", why, false),
         }
         match linux.nesting() {
             Ok(nesting) => {
@@ -232,11 +296,27 @@ impl Said {
             }
             Err(Unreadable(why)) => self.unknown("whether KVM nests here", &why, false),
         }
-        // Without the functions there is a line already.
-        for function in functions.iter().flatten() {
+    }
+
+    /// What may be changed in the firmware's setup.
+    fn settings(&mut self, linux: &Linux, speed: &speed::Processor, functions: &[Function]) {
+        advice::vmd(functions).into_iter().for_each(|(kind, text)| self.own(kind, text));
+        advice::virtual_functions(functions).into_iter().for_each(|(kind, text)| self.own(kind, text));
+        self.own_all("whether there is an IOMMU", advice::iommu(linux));
+        self.own_all("whether C1E is on", advice::c1e(linux, speed));
+        self.own_all("which watchdogs run", advice::watchdogs(linux));
+    }
+
+    /// Which PCI functions sidecore drives, and who drives them in Linux.
+    fn functions(&mut self, functions: &[Function]) {
+        for function in functions.iter().filter(|f| f.segment == 0 && !f.is_virtual) {
             let (at, ids) = (&function.at, format!("{:04x}:{:04x}", function.vendor, function.device));
             let driver =
                 function.driver.as_ref().map_or_else(String::new, |name| format!("; Linux drives it by {name}"));
+            if let Some((name, needs)) = machine::nic_without_driver(function.vendor, function.device) {
+                self.own(ReportKind::Fallback, format!("{}{driver}", config::no_driver(name, at, needs)));
+                continue;
+            }
             match (machine::nic(function.vendor, function.device), function.class) {
                 (Some(name), _) => self.own(
                     ReportKind::Found,
@@ -319,7 +399,9 @@ mod tests {
             "configuration space",
             "PCI devices",
             "COM2",
-            "cores",
+            "how many cores",
+            "whether the cores are alike",
+            "microcode",
             "virtualization",
         ] {
             let line =
@@ -348,7 +430,11 @@ mod tests {
             .open(folder.path().join("dev/cpu/0/msr"))
             .and_then(|file| file.set_len(0xc001_0114 + 8))
             .expect("a file with a hole");
-        file("dev/kmsg", b"");
+        file("dev/kmsg", b"6,0,0,-;Linux version\n");
+        let core = |number: u32, stepping: u32| {
+            format!("processor : {number}\ncpu family : 25\nmodel : 1\nstepping : {stepping}\nmicrocode : 0xa0011d1\n")
+        };
+        file("proc/cpuinfo", [core(0, 1), core(1, 1)].join("\n").as_bytes());
         file("dev/kvm", b"");
         file("sys/module/kvm_amd/parameters/nested", b"1\n");
         file("sys/firmware/memmap/0/start", b"0x0");
@@ -380,12 +466,38 @@ mod tests {
         has(ReportKind::Found, "SVM with nested paging and 16 ASIDs");
         has(ReportKind::Decision, "completions are by eli");
         has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`");
-        has(ReportKind::Fallback, "no driver for the network device at 00:04.0");
+        has(ReportKind::Fallback, "there is no driver for the Intel X540 at 00:04.0: it has the 82599's queues");
+        has(ReportKind::Found, "microcode 0xa0011d1 on all cores");
+        assert!(!lines.iter().any(|line| line.text().contains("not alike")), "{lines:#?}");
         assert!(!lines.iter().any(|line| line.text().contains("COM2")), "it is there");
         has(ReportKind::Decision, "people's console is the UART at port 0x3f8 with 115200 baud");
         has(ReportKind::Found, "kvm_amd nests");
         assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
         assert_eq!(to_json(&lines)["verdict"], "runs");
+        // Another stepping, microcode that Linux has loaded, and a function of another segment behind which nothing is real.
+        file("proc/cpuinfo", [core(0, 1), core(1, 2)].join("\n").as_bytes());
+        file("dev/kmsg", b"6,900,0,-;microcode: Updated early from: 0x0a001137\n");
+        for segment in ["0001", "10000"] {
+            for (name, text) in [("vendor", "0x8086"), ("device", "0x0a54"), ("class", "0x010802")] {
+                file(&format!("sys/bus/pci/devices/{segment}:02:00.0/{name}"), text.as_bytes());
+            }
+        }
+        let lines = look(&Linux::new(folder.path()), amd);
+        let all: Vec<_> = lines.iter().filter(|line| line.in_report).map(Line::text).collect();
+        assert!(
+            all.iter().any(|text| text.starts_with("the cores are not alike: cores 0 are of signature 0xa00f11")),
+            "{all:#?}"
+        );
+        assert!(
+            !all.iter().any(|text| text.starts_with("microcode")),
+            "the firmware's own revision is not known: {all:#?}"
+        );
+        assert!(lines.iter().any(|line| line.text().contains("Updated early from: 0x0a001137")));
+        assert!(
+            all.contains(&"2 PCI devices; no IOMMU is used, so a device driven later has to be trusted"),
+            "{all:#?}"
+        );
+        assert!(all.iter().any(|text| text.starts_with("1 PCI devices are in segments other than 0")), "{all:#?}");
     }
 
     #[test]

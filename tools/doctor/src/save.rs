@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::linux::Linux;
+use crate::linux::{Function, Linux};
 use crate::look::{Line, to_json};
 
 /// Last leaf of each range of CPUID that is written, at most, and sub-leaves of each leaf.
@@ -46,7 +46,8 @@ pub fn save(folder: &Path, lines: &[Line], linux: &Linux, cpuid: impl Fn(u32, u3
             let mut text = String::new();
             for f in functions {
                 let driver = f.driver.as_deref().unwrap_or("-");
-                writeln!(text, "{} {:04x}:{:04x} class {:06x} driver {driver}", f.at, f.vendor, f.device, f.class)?;
+                let Function { segment, at, vendor, device, class, .. } = &f;
+                writeln!(text, "{segment:04x}:{at} {vendor:04x}:{device:04x} class {class:06x} driver {driver}")?;
             }
             write("pci", text.as_bytes())?;
         }
