@@ -23,7 +23,7 @@ use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores::{self, Core},
     facts::facts,
-    panic, report,
+    interrupts, panic, report,
 };
 use alloc::vec::Vec;
 use control::MachineChecks;
@@ -61,9 +61,12 @@ static ALONE: Meeting<MAX_CORES> = Meeting::new();
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 static JUDGED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Reports what the machine has.
+/// Reports what the machine has, and what the chipset has latched before the boot.
 pub fn describe() {
     report::add_all(findings::processor::machine_checks(setup()));
+    for cause in interrupts::latched_before() {
+        report::warning(alloc::format!("the chipset had latched an error before the boot, {cause}"));
+    }
 }
 
 /// Stores whose memory is whose: start, end (exclusive), number of the guest. Only the first call has an effect.
