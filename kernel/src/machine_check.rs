@@ -17,7 +17,7 @@ mod told;
 
 pub use told::{Kind, Told};
 
-use self::banks::{CORRECTED, DEFERRED, LEFT, MCG_STATUS, Register, at, poll, read, setup, write};
+use self::banks::{CORRECTED, DEFERRED, LEFT, poll, read, setup, write};
 use self::slot::{NONE, Slot};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
@@ -32,8 +32,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use mca::{
-    Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Setup,
-    Severity, Status, Waiting,
+    Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, MCG_STATUS, Meeting, Owner, Place,
+    Register, Setup, Severity, Status, Waiting, at,
 };
 use spin::Once;
 
