@@ -229,6 +229,83 @@ mod tests {
         );
     }
 
+    /// Leaf 0x10 of processors, from dumps of CPUID that people have published: the sub-leaves 0, 1 and 3. `None`: the dump has no such
+    /// leaf. What follows: ways, classes of the cache, the largest throttle, and the masks of what is left and of a share of 25 percent.
+    struct Cpu {
+        name: &'static str,
+        leaf_10: Option<[[u32; 4]; 2]>,
+        bandwidth: Option<[u32; 4]>,
+        expected: (u32, u32, u32),
+        masks: Option<(u64, u64)>,
+    }
+
+    const fn cpu_of(name: &'static str, resources: u32, cache: [u32; 4], expected: (u32, u32, u32)) -> Cpu {
+        Cpu { name, leaf_10: Some([[0, resources, 0, 0], cache]), bandwidth: None, expected, masks: None }
+    }
+
+    const CPUS: &[Cpu] = &[
+        Cpu { name: "Xeon E5-2630 v3 (Haswell)", leaf_10: None, bandwidth: None, expected: (0, 0, 0), masks: None },
+        Cpu {
+            masks: Some((0x7fff, 0xf8000)),
+            ..cpu_of("Xeon E5-2620 v4 (Broadwell)", 2, [0x13, 0xc_0000, 4, 0xf], (20, 16, 0))
+        },
+        Cpu {
+            bandwidth: Some([0x59, 0, 4, 7]),
+            masks: Some((0x1ff, 0x600)),
+            ..cpu_of("a Xeon of signature 0x50654 (Skylake)", 0xa, [0xa, 0x600, 4, 0xf], (11, 16, 90))
+        },
+        Cpu {
+            masks: Some((0x1ff, 0x600)),
+            ..cpu_of("Xeon Platinum 8160 (Skylake)", 0xa, [0xa, 0x600, 4, 0xf], (11, 16, 0))
+        },
+        Cpu {
+            masks: Some((0x1ff, 0x600)),
+            ..cpu_of("Xeon Gold 5215 (Cascade Lake)", 0xa, [0xa, 0x600, 4, 0xf], (11, 16, 0))
+        },
+        Cpu {
+            masks: Some((0x1ff, 0xe00)),
+            ..cpu_of("Xeon Platinum 8351N (Ice Lake)", 0xa, [0xb, 0xc00, 0, 0xe], (12, 15, 0))
+        },
+        Cpu {
+            masks: Some((0xfff, 0x7000)),
+            ..cpu_of("Xeon w7-2475X (Sapphire Rapids)", 0xe, [0xe, 0x6000, 4, 0xe], (15, 15, 0))
+        },
+        Cpu {
+            masks: Some((0xfff, 0xf000)),
+            ..cpu_of("Xeon 658X (Granite Rapids)", 0xe, [0xf, 0xc000, 0xe, 0xe], (16, 15, 0))
+        },
+        Cpu { masks: Some((0xfff, 0xf000)), ..cpu_of("EPYC 7742 (Zen 2)", 2, [0xf, 0, 4, 0xf], (16, 16, 0)) },
+        Cpu { masks: Some((0xfff, 0xf000)), ..cpu_of("EPYC 7713 (Zen 3)", 2, [0xf, 0, 4, 0xf], (16, 16, 0)) },
+        Cpu { masks: Some((0xfff, 0xf000)), ..cpu_of("EPYC 9654 (Zen 4)", 2, [0xf, 0, 4, 0xf], (16, 16, 0)) },
+        Cpu { masks: Some((0xfff, 0xf000)), ..cpu_of("EPYC 9655 (Zen 5)", 2, [0xf, 0, 4, 0xf], (16, 16, 0)) },
+        // Ways of the second-level cache only, which are not used.
+        cpu_of("Core i9-12900K", 4, [0; 4], (0, 0, 0)),
+    ];
+
+    #[test]
+    fn twelve_real_cpus_get_the_masks_that_they_take() {
+        for Cpu { name, leaf_10, bandwidth, expected, masks } in CPUS {
+            let found = Allocation::from_cpuid(|leaf, subleaf| match (leaf, subleaf, leaf_10) {
+                (0, ..) => [if leaf_10.is_some() { 0x1f } else { 0xf }, 0, 0, 0],
+                (0x10, 0, Some([resources, _])) => *resources,
+                (0x10, 1, Some([_, cache])) => *cache,
+                (0x10, 3, _) => bandwidth.unwrap_or_default(),
+                (leaf, subleaf, _) => panic!("{name} was asked for leaf {leaf:#x}, {subleaf}"),
+            });
+            assert_eq!((found.ways, found.cache_classes, found.most_throttle), *expected, "{name}");
+            let share = Share { cache: Some(25), bandwidth: bandwidth.map(|_| 30) };
+            let classes = found.divide(&[share]);
+            let Some((rest, top)) = masks else {
+                assert_eq!(classes, Err(Impossible::NoCache), "{name}");
+                continue;
+            };
+            let mut wanted = std::vec![(0xc90, *rest), (0xc91, *top)];
+            wanted.extend(bandwidth.iter().flat_map(|_| [(0xd50, 0), (0xd51, 70)]));
+            wanted.push((0xc8f, 1 << 32));
+            assert_eq!(classes.unwrap().writes(1).collect::<std::vec::Vec<_>>(), wanted, "{name}");
+        }
+    }
+
     #[test]
     fn shares_have_their_own_ways_and_the_rest_has_what_is_left() {
         let classes = cpu(Some((20, 16)), None).divide(&[cache(25), cache(10), Share::default()]).unwrap();

@@ -13,6 +13,7 @@ pub mod generic;
 pub mod ilo;
 pub mod ioapic;
 pub mod ipmi;
+pub mod nmi;
 pub mod pci;
 pub mod power;
 pub mod remapping;

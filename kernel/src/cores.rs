@@ -5,12 +5,13 @@
 //!
 //! A core reaches another by a kick: it sets a flag and sends an NMI. The machine also sends NMIs, for memory and bus
 //! errors, to the boot core. Such an NMI looks like a kick that was already handled. The chipset's latch tells the
-//! difference, and the NMI is counted.
+//! difference, or that no core has sent one, and the NMI is counted.
 
 #![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, time},
+    interrupts,
     machine_check::{banks, slot::Slot},
     mem,
 };
@@ -186,6 +187,14 @@ impl Core {
     /// Makes the core leave HLT or its guest.
     pub fn kick(&self) {
         self.kick.store(true, Ordering::SeqCst);
+        self.nmi();
+    }
+
+    /// Sends the core an NMI. Those to the boot core are counted, so that its handler can tell the machine's own.
+    pub fn nmi(&self) {
+        if self.index == 0 {
+            interrupts::TO_BOOT_CORE.sent();
+        }
         apic::send_nmi(self.apic_id);
     }
 
@@ -206,7 +215,7 @@ impl Core {
             2 => {
                 self.called.store(0, Ordering::SeqCst);
                 if self.kick.load(Ordering::SeqCst) {
-                    apic::send_nmi(self.apic_id);
+                    self.nmi();
                     return false;
                 }
             }

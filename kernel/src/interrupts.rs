@@ -13,6 +13,7 @@ use crate::{
 };
 use ::trace::record;
 use core::sync::atomic::{AtomicU64, Ordering};
+use drivers::nmi::{Status, Tally};
 use x86_64::{instructions::port::Port, registers::control::Cr2};
 
 /// Number of interrupts on vectors that nobody uses.
@@ -21,6 +22,10 @@ pub static STRAY: AtomicU64 = AtomicU64::new(0);
 pub static SYSTEM_ERRORS: AtomicU64 = AtomicU64::new(0);
 /// Number of NMIs by which the chipset reports IOCHK#: an error of a device on the LPC bus.
 pub static IO_CHECKS: AtomicU64 = AtomicU64::new(0);
+/// Number of NMIs that no core has sent and of which the chipset latches no cause.
+pub static OTHER_NMIS: AtomicU64 = AtomicU64::new(0);
+/// The NMIs that cores send to the boot core.
+pub static TO_BOOT_CORE: Tally = Tally::new();
 
 /// Value of [`cores::taking`]: no interrupt is wanted.
 const NOT_TAKING: u16 = 0;
@@ -102,38 +107,62 @@ fn non_maskable(frame: &mut Frame) {
     }
 }
 
-/// Counts an NMI of the machine itself. It looks like a kick, but the chipset latches its cause: SERR# or IOCHK# (port
-/// 0x61, bits 7 and 6). Clears the latch, so that the next one is seen. Firmware sends these NMIs to the boot core.
+/// Counts an NMI of the machine itself. It looks like a kick, but no core has sent it, or the chipset latches its cause. Firmware
+/// sends these NMIs to the boot core.
 fn machine_nmi() {
-    const SYSTEM_ERROR: u8 = 1 << 7;
-    const IO_CHECK: u8 = 1 << 6;
-    let mut control = Port::<u8>::new(0x61);
-    // SAFETY: this is the NMI status and control register. Setting and clearing bits 2 and 3 clears the latches. The
-    // other bits stay.
-    unsafe {
-        let status = control.read();
-        if status & (SYSTEM_ERROR | IO_CHECK) != 0 && status != 0xff {
-            for (latch, count) in [(SYSTEM_ERROR, &SYSTEM_ERRORS), (IO_CHECK, &IO_CHECKS)] {
-                count.fetch_add(u64::from(status & latch != 0), Ordering::Relaxed);
-            }
-            control.write(status & 0x0f | 0x0c);
-            control.write(status & 0x03);
-        }
+    let sent = TO_BOOT_CORE.came();
+    let status = take_latches();
+    let causes =
+        [(status.system_error, &SYSTEM_ERRORS), (status.io_check, &IO_CHECKS), (!sent && !status.any(), &OTHER_NMIS)];
+    for (is_it, count) in causes {
+        count.fetch_add(is_it.into(), Ordering::Relaxed);
     }
 }
 
-/// Logs what the chipset has reported since the last call. The control core calls it once a tick.
+/// Reads and clears the chipset's latches of what has caused an NMI. The next error is seen then.
+fn take_latches() -> Status {
+    let mut control = Port::<u8>::new(0x61);
+    // SAFETY: this is the NMI status and control register. Reading it has no effect.
+    let status = Status::from_bits(unsafe { control.read() });
+    for value in status.acknowledge().into_iter().flatten() {
+        // SAFETY: the values clear the latches and leave the register's other bits as they are.
+        unsafe { control.write(value) };
+    }
+    status
+}
+
+/// What the chipset had latched before the boot, in words. Firmware, or what ran before, has not taken the NMI. Called once, on the
+/// boot core.
+pub fn latched_before() -> impl Iterator<Item = &'static str> {
+    let status = take_latches();
+    [(status.system_error, SERR), (status.io_check, IOCHK)].into_iter().filter(|cause| cause.0).map(|cause| cause.1)
+}
+
+const SERR: &str = "SERR#: a PCI device or memory";
+const IOCHK: &str = "IOCHK#: a device on the LPC bus";
+/// [`record::SYSTEM_ERROR`] and [`record::IO_CHECK`] are the other codes.
+const UNKNOWN: u8 = 0;
+
+/// Logs what the machine has reported by NMI since the last call. The control core calls it once a tick.
 pub fn tell_machine_nmis() {
-    static TOLD: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    TO_BOOT_CORE.tick();
     let causes = [
-        (&SYSTEM_ERRORS, record::SYSTEM_ERROR, "SERR#: a PCI device or memory"),
-        (&IO_CHECKS, record::IO_CHECK, "IOCHK#: a device on the LPC bus"),
+        (&SYSTEM_ERRORS, record::SYSTEM_ERROR, format_args!("the chipset reports an error by NMI, {SERR}")),
+        (&IO_CHECKS, record::IO_CHECK, format_args!("the chipset reports an error by NMI, {IOCHK}")),
+        (
+            &OTHER_NMIS,
+            UNKNOWN,
+            format_args!(
+                "an NMI that no core has sent and of which the chipset has no cause: a button, or a management controller"
+            ),
+        ),
     ];
     for ((count, code, what), told) in causes.into_iter().zip(&TOLD) {
         let now = count.load(Ordering::Relaxed);
         let before = told.swap(now, Ordering::Relaxed);
         if before != now {
-            log::warn!("the chipset reports an error by NMI, {what}");
+            log::warn!("{what}");
             trace::machine_nmi(code, now.wrapping_sub(before));
         }
     }

@@ -17,13 +17,13 @@ mod told;
 
 pub use told::{Kind, Told};
 
-use self::banks::{CORRECTED, DEFERRED, LEFT, MCG_STATUS, Register, at, poll, read, setup, write};
+use self::banks::{CORRECTED, DEFERRED, LEFT, poll, read, setup, write};
 use self::slot::{NONE, Slot};
 use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores::{self, Core},
     facts::facts,
-    panic, report,
+    interrupts, panic, report,
 };
 use alloc::vec::Vec;
 use control::MachineChecks;
@@ -32,8 +32,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use mca::{
-    Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, Meeting, Owner, Place, Setup,
-    Severity, Status, Waiting,
+    Action, Arrival, Broadcast, Error, GlobalStatus, Joined, Judgement, MAX_ERRORS, MCG_STATUS, Meeting, Owner, Place,
+    Register, Setup, Severity, Status, Waiting, at,
 };
 use spin::Once;
 
@@ -61,9 +61,12 @@ static ALONE: Meeting<MAX_CORES> = Meeting::new();
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 static JUDGED: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Reports what the machine has.
+/// Reports what the machine has, and what the chipset has latched before the boot.
 pub fn describe() {
     report::add_all(findings::processor::machine_checks(setup()));
+    for cause in interrupts::latched_before() {
+        report::warning(alloc::format!("the chipset had latched an error before the boot, {cause}"));
+    }
 }
 
 /// Stores whose memory is whose: start, end (exclusive), number of the guest. Only the first call has an effect.

@@ -12,7 +12,7 @@
 //! of its own, nobody looks at the control core.
 
 use crate::{
-    arch::{MAX_CORES, apic, frame::Frame, time},
+    arch::{MAX_CORES, frame::Frame, time},
     cores, emulator, panic, report, symbols,
 };
 use alloc::format;
@@ -90,7 +90,7 @@ pub fn seconds() -> u64 {
 fn ask(core: usize, state: u8) {
     if let (Some(slot), Some(core)) = (SLOTS.get(core), cores::get(core)) {
         slot.state.store(state, Ordering::SeqCst);
-        apic::send_nmi(core.apic_id);
+        core.nmi();
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! What an indirect call reaches is not followed. A table of addresses (`match`) makes no indirect branch: the image is
 //! built without them. A call through the linker's table (`[rip + constant]`) is counted apart: its target is constant.
+//! To the processor it is an indirect branch all the same, whose target is predicted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;

@@ -76,6 +76,9 @@ const TESTS: &[Test] = table! {
         bits_of_cr4_that_cpuid_offers_hold,
         caches_off_are_shown,
         what_cr0_refuses,
+        every_bit_of_cr0_does_as_the_manual_has_it,
+        every_bit_of_efer_does_as_the_manual_has_it,
+        every_bit_of_xcr0_does_as_the_manual_has_it,
     }
     device_memory {
         every_read_modify_write_does_as_on_memory,

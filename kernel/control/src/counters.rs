@@ -51,6 +51,9 @@ pub struct Hypervisor {
     /// NMIs of the chipset: IOCHK#, an error of a device on the LPC bus.
     #[serde(default)]
     pub io_checks: u64,
+    /// NMIs that no core has sent and of which the chipset has no cause.
+    #[serde(default)]
+    pub other_nmis: u64,
     /// Errors that the machine-check banks told.
     #[serde(default)]
     pub machine_checks: MachineChecks,

@@ -76,6 +76,7 @@ fn memory(counters: &Counters, out: &mut dyn Write) -> fmt::Result {
     trouble(own.stray_interrupts, format_args!("interrupts on vectors that nobody uses"))?;
     trouble(own.system_errors, format_args!("NMIs of the chipset: SERR#, a PCI device or memory"))?;
     trouble(own.io_checks, format_args!("NMIs of the chipset: IOCHK#, a device on the LPC bus"))?;
+    trouble(own.other_nmis, format_args!("NMIs that no core has sent and of which the chipset has no cause"))?;
     let errors = &own.machine_checks;
     trouble(errors.interrupts, format_args!("machine checks"))?;
     trouble(errors.corrected, format_args!("corrected errors of the machine"))?;

@@ -23,6 +23,7 @@ mod deliver;
 mod devices;
 mod entry;
 mod exits;
+mod fair;
 mod host;
 mod hypercall;
 mod local_apic;

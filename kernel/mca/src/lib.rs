@@ -10,7 +10,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `registers` | MCG_CAP, MCG_STATUS, the status of a bank |
-//! | `setup` | what a CPU has: its banks, to whom a machine check goes |
+//! | `setup` | what a CPU has: its banks, to whom a machine check goes; which registers switch it on, in which order |
 //! | `model` | what a CPU says about its errors, and where the address of one is |
 //! | `severity` | how bad an error is |
 //! | `judge` | what follows from the errors of all cores |
@@ -32,5 +32,5 @@ pub use judge::{Action, Arrival, Error, Fate, Judgement, MAX_ERRORS, Owner, Plac
 pub use meeting::{Joined, Judging, Meeting, Waiting};
 pub use model::{Format, Location, Model};
 pub use registers::{GlobalCapabilities, GlobalStatus, Status};
-pub use setup::{Broadcast, MAX_BANKS, Setup};
+pub use setup::{Broadcast, MAX_BANKS, MCG_STATUS, Register, Setup, Write, at};
 pub use severity::{Severity, severity};

@@ -4,11 +4,47 @@ use crate::{GlobalCapabilities, Model};
 
 const FEATURE_CONTROL: u32 = 0x3a;
 const MCG_CAP: u32 = 0x179;
+/// IA32_MCG_STATUS.
+pub const MCG_STATUS: u32 = 0x17a;
+const MCG_CTL: u32 = 0x17b;
+const MCG_EXT_CTL: u32 = 0x4d0;
+/// LMCE_EN: machine checks that can be local go to one core.
+const LMCE_EN: u64 = 1;
 /// IA32_FEATURE_CONTROL: it is locked, and local machine checks are allowed.
 const LOCAL_ALLOWED: u64 = 1 << 20 | 1;
 
 /// Most banks that are used. Those of Intel's and AMD's CPUs have their registers at 0x400 up to here.
 pub const MAX_BANKS: u8 = 32;
+
+/// A register of a bank (SDM vol. 3B 16.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// IA32_MCi_CTL.
+    Control = 0,
+    /// IA32_MCi_STATUS.
+    Status = 1,
+    /// IA32_MCi_ADDR.
+    Address = 2,
+    /// IA32_MCi_MISC.
+    Further = 3,
+}
+
+/// Returns the number of a bank's register.
+#[must_use]
+pub const fn at(bank: u8, register: Register) -> u32 {
+    (bank as u32).saturating_mul(4).saturating_add(register as u32).saturating_add(0x400)
+}
+
+/// A write to an MSR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Number of the MSR.
+    pub msr: u32,
+    /// The bits that are set. All others are cleared, or stay if `keeps`.
+    pub bits: u64,
+    /// The MSR is read first, and its other bits stay.
+    pub keeps: bool,
+}
 
 /// Whether a machine check goes to all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +107,21 @@ impl Setup {
         })
     }
 
+    /// What switches machine checks on, on each core, in this order (SDM vol. 3B 16.8): all errors of all banks, each bank's status
+    /// cleared after that, local machine checks, and the end of a machine check that was under way. CR4.MCE comes after it. Each MSR that is
+    /// named exists.
+    pub fn switch_on(&self) -> impl Iterator<Item = Write> {
+        let write = |msr, bits| Write { msr, bits, keeps: false };
+        let all = self.capabilities.control().then_some(write(MCG_CTL, u64::MAX));
+        let first = self.first_control;
+        let banks = self.banks().flat_map(move |bank| {
+            let control = (bank >= first).then_some(write(at(bank, Register::Control), u64::MAX));
+            control.into_iter().chain([write(at(bank, Register::Status), 0)])
+        });
+        let local = self.local.then_some(Write { msr: MCG_EXT_CTL, bits: LMCE_EN, keeps: true });
+        all.into_iter().chain(banks).chain(local).chain([write(MCG_STATUS, 0)])
+    }
+
     /// The banks that are used.
     #[must_use]
     pub fn banks(&self) -> core::ops::Range<u8> {
@@ -126,5 +177,80 @@ mod tests {
         assert_eq!(guest.broadcast, Broadcast::Perhaps);
         assert_eq!(find(b"GenuineIntel", 0x6b1, 0, BOTH, 5, None).map(|s| s.first_control), Some(1));
         assert_eq!(find(b"GenuineIntel", 0x6b1, 1 << 31, BOTH, 5, None).map(|s| s.first_control), Some(0));
+    }
+
+    /// MCG_CAP of processors, as mcelog has printed it in reports that people have published, with the signature's family and model.
+    /// LMCE needs the firmware's consent, which those reports do not have: each is tried with it and without.
+    struct Cpu {
+        name: &'static str,
+        vendor: &'static [u8; 12],
+        signature: u32,
+        cap: u64,
+        banks: u8,
+        global_control: bool,
+        can_be_local: bool,
+    }
+
+    const fn intel(name: &'static str, model: u32, cap: u64, banks: u8, can_be_local: bool) -> Cpu {
+        let signature = 6 << 8 | (model & 0xf) << 4 | (model >> 4) << 16;
+        Cpu { name, vendor: b"GenuineIntel", signature, cap, banks, global_control: false, can_be_local }
+    }
+
+    const CPUS: &[Cpu] = &[
+        intel("Lynnfield (model 30)", 30, 0x1c09, 9, false),
+        intel("Westmere-EP (model 44)", 44, 0x1c09, 9, false),
+        intel("Westmere-EX (model 47)", 47, 0x0100_0c18, 24, false),
+        intel("Sandy Bridge-EP (model 45)", 45, 0x0100_0c14, 20, false),
+        intel("Avoton (model 77)", 77, 0x0806, 6, false),
+        intel("Broadwell-DE (model 86)", 86, 0x0100_0c16, 22, false),
+        intel("Broadwell-EP (model 79)", 79, 0x0700_0c16, 22, false),
+        intel("Skylake-SP (model 85)", 85, 0x0f00_0814, 20, true),
+        intel("Skylake-SP, an early one (model 85)", 85, 0x0600_0c14, 20, false),
+        // Not from a report: QEMU's, which is AMD's by its vendor. Its register has all bits of the global control.
+        Cpu {
+            name: "QEMU's",
+            vendor: b"AuthenticAMD",
+            signature: 0x60fb1,
+            cap: 0x010a | 1 << 24,
+            banks: 10,
+            global_control: true,
+            can_be_local: false,
+        },
+    ];
+
+    #[test]
+    fn every_error_of_every_bank_is_opened_before_its_status_is_cleared_and_the_check_ends_last() {
+        for cpu in CPUS {
+            for allowed in [0, 1, LOCAL_ALLOWED] {
+                let setup = find(cpu.vendor, cpu.signature, 0, BOTH, cpu.cap, Some(allowed)).expect(cpu.name);
+                let local = cpu.can_be_local && allowed == LOCAL_ALLOWED;
+                // The manual's numbers, not the names above.
+                let mut expected = Vec::new();
+                if cpu.global_control {
+                    expected.push((0x17b, u64::MAX, false));
+                }
+                for bank in 0..u32::from(cpu.banks) {
+                    expected.extend([(0x400 + 4 * bank, u64::MAX, false), (0x401 + 4 * bank, 0, false)]);
+                }
+                if local {
+                    expected.push((0x4d0, 1, true));
+                }
+                expected.push((0x17a, 0, false));
+                let writes: Vec<_> = setup.switch_on().map(|w| (w.msr, w.bits, w.keeps)).collect();
+                assert_eq!(writes, expected, "{}, IA32_FEATURE_CONTROL {allowed:#x}", cpu.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_p6_s_first_bank_is_cleared_and_not_opened_and_no_bank_beyond_the_last_is_named() {
+        let p6 = find(b"GenuineIntel", 0x6b1, 0, BOTH, 5, None).expect("it has banks");
+        let msrs: Vec<_> = p6.switch_on().map(|write| write.msr).collect();
+        assert_eq!(msrs, [0x401, 0x404, 0x405, 0x408, 0x409, 0x40c, 0x40d, 0x410, 0x411, 0x17a]);
+        let many = find(b"GenuineIntel", 0x0005_0654, 0, BOTH, 255, None).expect("it has banks");
+        assert_eq!(
+            many.switch_on().map(|write| write.msr).filter(|msr| *msr != 0x17a && *msr != 0x17b).max(),
+            Some(0x47d)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The registers of interrupted code, as the interrupt entry code saves them.
 
 use crate::mem;
+use drivers::nmi;
 
 /// Registers of the interrupted code, as the assembly (interrupts.s) pushed them.
 #[repr(C)]
@@ -42,6 +43,6 @@ impl Frame {
     /// was interrupted. The frame is at the stack's top.
     pub fn is_nested(&self) -> bool {
         let top = core::ptr::from_ref(self).addr().saturating_add(size_of::<Self>()) as u64;
-        (top.saturating_sub(mem::INTERRUPT_STACK)..=top).contains(&self.rsp)
+        nmi::is_on_own_stack(self.rsp, top, mem::INTERRUPT_STACK)
     }
 }

@@ -363,6 +363,7 @@ impl Guests {
                 stray_interrupts: interrupts::STRAY.load(Ordering::Relaxed),
                 system_errors: interrupts::SYSTEM_ERRORS.load(Ordering::Relaxed),
                 io_checks: interrupts::IO_CHECKS.load(Ordering::Relaxed),
+                other_nmis: interrupts::OTHER_NMIS.load(Ordering::Relaxed),
                 machine_checks: machine_check::counters(),
             },
             guests,

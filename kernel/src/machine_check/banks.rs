@@ -5,24 +5,12 @@
 
 use super::told::{self, Kind, Told};
 use core::sync::atomic::{AtomicU64, Ordering};
-use mca::{Error, Setup, Severity, Status};
+use mca::{Error, Register, Setup, Severity, Status, at};
 use spin::Once;
 use x86_64::registers::{
     control::{Cr4, Cr4Flags},
     model_specific::Msr,
 };
-
-pub(super) const MCG_STATUS: u32 = 0x17a;
-const MCG_CTL: u32 = 0x17b;
-const MCG_EXT_CTL: u32 = 0x4d0;
-/// The registers of a bank, by their distance from 0x400.
-#[derive(Clone, Copy)]
-pub(super) enum Register {
-    Control = 0,
-    Status = 1,
-    Address = 2,
-    Further = 3,
-}
 
 /// `None`: the CPU has no machine checks.
 static SETUP: Once<Option<Setup>> = Once::new();
@@ -40,10 +28,6 @@ pub(super) fn write(msr: u32, value: u64) {
     unsafe { Msr::new(msr).write(value) };
 }
 
-pub(super) const fn at(bank: u8, register: Register) -> u32 {
-    (bank as u32).saturating_mul(4).saturating_add(register as u32).saturating_add(0x400)
-}
-
 pub(super) fn setup() -> Option<&'static Setup> {
     SETUP.get()?.as_ref()
 }
@@ -59,19 +43,10 @@ pub fn start(core: usize) {
             told::tell(&Told { core, error, kind: Kind::LeftByFirmware });
         }
     }
-    if setup.capabilities.control() {
-        write(MCG_CTL, u64::MAX);
+    for mca::Write { msr, bits, keeps } in setup.switch_on() {
+        let kept = if keeps { read(msr) } else { 0 };
+        write(msr, kept | bits);
     }
-    for bank in setup.banks() {
-        if bank >= setup.first_control {
-            write(at(bank, Register::Control), u64::MAX);
-        }
-        write(at(bank, Register::Status), 0);
-    }
-    if setup.local {
-        write(MCG_EXT_CTL, read(MCG_EXT_CTL) | 1);
-    }
-    write(MCG_STATUS, 0);
     // SAFETY: the handler and its stack are there. The bit has no other effect.
     unsafe { Cr4::update(|f| f.insert(Cr4Flags::MACHINE_CHECK_EXCEPTION)) };
 }

@@ -105,6 +105,15 @@ mod tests {
         assert_eq!(exit(ExitCode::IOIO, 0x0cfc_024d, 7), Exit::Port(ins));
     }
 
+    /// The codes of APM vol. 2 appendix C.
+    #[test]
+    fn instructions_that_no_guest_has_are_forbidden() {
+        // RDPMC, INVLPGA, VMRUN, VMLOAD, VMSAVE, STGI, CLGI, SKINIT, MONITOR, MWAIT without and with a monitor, RDPRU, MCOMMIT.
+        for code in [0x6f, 0x7a, 0x80, 0x82, 0x83, 0x84, 0x85, 0x86, 0x8a, 0x8b, 0x8c, 0x8e, 0xa3] {
+            assert_eq!(exit(ExitCode(code), 0, 0), Exit::Forbidden, "code {code:#x}");
+        }
+    }
+
     #[test]
     fn a_nested_fault_tells_stores_from_fetches() {
         let gpa = 0xc000_0010;

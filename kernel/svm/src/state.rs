@@ -292,6 +292,30 @@ mod tests {
         vmcb
     }
 
+    /// The bits of APM vol. 2 table B-1, by offset in the VMCB. The manual's numbers, not the names of `fields.rs`.
+    #[test]
+    fn no_instruction_that_a_guest_does_not_have_runs_without_an_exit() {
+        // CR0 (selective), RDPMC, CPUID, INVD, INVLPGA, ports, MSRs, shutdown.
+        const AT_00C: [u32; 8] = [5, 15, 18, 22, 26, 27, 28, 31];
+        // VMRUN, VMMCALL, VMLOAD, VMSAVE, STGI, CLGI, SKINIT, WBINVD, MONITOR (and MONITORX), MWAIT (and MWAITX) without and with a
+        // monitor, XSETBV, RDPRU.
+        const AT_010: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14];
+        let all = |bits: &[u32]| bits.iter().fold(0, |all, bit| all | 1 << bit);
+        for interrupts in [Interrupts::Emulated, Interrupts::Owned] {
+            let mut vmcb = Box::new(Vmcb::ZERO);
+            fill(&mut vmcb, ROOTS, interrupts, &StartState::startup_ipi(0, 0));
+            let control = &vmcb.control;
+            assert_eq!(control.intercepts_1.bits() & all(&AT_00C), all(&AT_00C), "{interrupts:?}");
+            assert_eq!(control.intercepts_2.bits(), all(&AT_010), "{interrupts:?}");
+            // INVLPGB and TLBSYNC are #UD without "enable INVLPGB/TLBSYNC", bit 7 at 090h. MCOMMIT is #UD without EFER bit 17.
+            assert_eq!(control.nested.into_bits(), 1, "nested paging, and nothing else: {interrupts:?}");
+            assert!(!set_efer(&mut vmcb, &CAPABILITIES, 1 << 17), "{interrupts:?}");
+            // XSAVES has no intercept. IA32_XSS, which would let it save more than XSAVEC, is no guest's.
+            assert_eq!(msr(&vmcb, 0xda0), None);
+        }
+        assert!(!passed_through(Vendor::Amd, Interrupts::Owned).any(|(number, _)| number == 0xda0));
+    }
+
     #[test]
     fn a_guest_that_owns_its_apic_has_its_interrupts_halts_and_tpr_to_itself() {
         let mut vmcb = Box::new(Vmcb::ZERO);

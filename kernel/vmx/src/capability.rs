@@ -282,7 +282,7 @@ impl Capabilities {
                 "secondary",
                 self.secondary,
                 REQUIRED_SECONDARY | more.2,
-                offered | Secondary::WBINVD_EXITING | Secondary::INSTRUCTION_TIMEOUT,
+                offered | controls::WANTED_SECONDARY,
                 Secondary::empty(),
             )?,
             exit: adjust("VM-exit", self.exit, REQUIRED_EXIT.difference(not_exit), Exit::empty(), not_exit)?,
@@ -548,6 +548,35 @@ pub(super) mod tests {
         assert!(e.to_string().contains("lacks DESCRIPTOR_TABLE_EXITING"), "{e}");
         let e = except(0x48f, 0x01ff_ffff_0003_edfb).shadow_idt().unwrap_err();
         assert!(e.to_string().contains("can't do without ACKNOWLEDGE_INTERRUPT"), "{e}");
+    }
+
+    #[test]
+    fn no_instruction_that_a_guest_does_not_have_runs_without_an_exit() {
+        // SDM vol. 3C tables 25-6 and 25-7.
+        const HLT: u32 = 1 << 7;
+        const MWAIT: u32 = 1 << 10;
+        const RDPMC: u32 = 1 << 11;
+        const MONITOR: u32 = 1 << 29;
+        const WBINVD: u32 = 1 << 6;
+        const ENCLS: u32 = 1 << 15;
+        const ENCLV: u32 = 1 << 28;
+        // These allow it: VMFUNC, XSAVES, TPAUSE with UMONITOR and UMWAIT, PCONFIG. No guest here was offered any.
+        const ALLOW: u32 = 1 << 13 | 1 << 20 | 1 << 26 | 1 << 27;
+        // A Skylake's, that of KVM, and one that has all.
+        for (may_be_one, expected) in [
+            (0x005f_fcff, WBINVD | ENCLS),
+            (0x0213_7bff, WBINVD),
+            (0xffff_ffff, WBINVD | ENCLS | ENCLV),
+            (0x1013_7bff, WBINVD | ENCLV),
+        ] {
+            let c = server_except(0x48b, may_be_one << 32);
+            for interrupts in [Interrupts::Emulated, Interrupts::Owned] {
+                let words = c.control_words(Secondary::empty(), interrupts, Quirks::default()).unwrap();
+                assert_eq!(words.primary & (MWAIT | RDPMC | MONITOR), MWAIT | RDPMC | MONITOR, "{may_be_one:#x}");
+                assert_eq!(words.primary & HLT != 0, interrupts == Interrupts::Emulated, "{may_be_one:#x}");
+                assert_eq!(words.secondary & (WBINVD | ENCLS | ENCLV | ALLOW), expected, "{may_be_one:#x}");
+            }
+        }
     }
 
     #[test]

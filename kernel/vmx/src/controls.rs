@@ -80,10 +80,16 @@ bitflags! {
         const VIRTUAL_INTERRUPT_DELIVERY = 1 << 9;
         /// INVPCID does not #UD.
         const ENABLE_INVPCID = 1 << 12;
+        /// ENCLS exits where its bitmap says so.
+        const ENCLS_EXITING = 1 << 15;
         /// XSAVES and XRSTORS do not #UD.
         const ENABLE_XSAVES = 1 << 20;
         /// TPAUSE, UMONITOR and UMWAIT do not #UD.
         const ENABLE_USER_WAIT_AND_PAUSE = 1 << 26;
+        /// PCONFIG does not #UD. No guest gets it.
+        const ENABLE_PCONFIG = 1 << 27;
+        /// ENCLV exits where its bitmap says so.
+        const ENCLV_EXITING = 1 << 28;
         /// A bus lock exits after its instruction.
         const BUS_LOCK_DETECTION = 1 << 30;
         /// An instruction that does not end in time exits.
@@ -159,6 +165,11 @@ pub const FORBIDDEN_PRIMARY: Primary = Primary::CR3_LOAD_EXITING.union(Primary::
 /// Secondary controls that every guest needs here.
 pub const REQUIRED_SECONDARY: Secondary =
     Secondary::ENABLE_EPT.union(Secondary::ENABLE_VPID).union(Secondary::UNRESTRICTED_GUEST);
+/// Secondary controls that every guest gets if the CPU has them: what stops instructions that no guest is to execute.
+pub const WANTED_SECONDARY: Secondary = Secondary::WBINVD_EXITING
+    .union(Secondary::INSTRUCTION_TIMEOUT)
+    .union(Secondary::ENCLS_EXITING)
+    .union(Secondary::ENCLV_EXITING);
 /// Exit controls that every guest needs here.
 pub const REQUIRED_EXIT: Exit = Exit::SAVE_DEBUG_CONTROLS
     .union(Exit::HOST_ADDRESS_SPACE_SIZE)

@@ -47,8 +47,11 @@ pub mod reason {
     pub const XSETBV: u16 = 55;
     pub const APIC_WRITE: u16 = 56;
     pub const VMFUNC: u16 = 59;
+    pub const ENCLS: u16 = 60;
+    pub const PCONFIG: u16 = 65;
     pub const UMWAIT: u16 = 67;
     pub const TPAUSE: u16 = 68;
+    pub const ENCLV: u16 = 70;
     pub const BUS_LOCK: u16 = 74;
     pub const INSTRUCTION_TIMEOUT: u16 = 75;
 }
@@ -215,8 +218,11 @@ pub fn decode(exit_reason: u32, information: &impl Information) -> Cause {
         | reason::INVEPT
         | reason::INVVPID
         | reason::VMFUNC
+        | reason::ENCLS
+        | reason::PCONFIG
         | reason::UMWAIT
-        | reason::TPAUSE => Exit::Forbidden,
+        | reason::TPAUSE
+        | reason::ENCLV => Exit::Forbidden,
         reason::CONTROL_REGISTER => {
             let access = ControlRegisterAccess::from_bits(information.qualification());
             if access.number() != 8 {
@@ -369,6 +375,14 @@ mod tests {
             assert_eq!(with_qualification(r, 0), Cause::Above(Exit::Forbidden), "reason {r}");
         }
         assert_eq!(with_qualification(18, 0), Cause::Above(Exit::Hypercall));
+    }
+
+    #[test]
+    fn instructions_that_no_guest_has_are_forbidden() {
+        // RDPMC, MWAIT, MONITOR, ENCLS, PCONFIG, UMWAIT, TPAUSE, ENCLV.
+        for r in [15, 36, 39, 60, 65, 67, 68, 70] {
+            assert_eq!(with_qualification(r, 0), Cause::Above(Exit::Forbidden), "reason {r}");
+        }
     }
 
     #[test]

@@ -54,6 +54,15 @@ pub struct Addresses {
 /// tens of milliseconds. No instruction that ends takes so long, and a guest loses no more than its own time.
 const INSTRUCTION_TIMEOUT: u32 = 1 << 20;
 
+/// The bitmaps of instructions of which every leaf is to exit, with their values, for this secondary control word. A CPU without the
+/// control has no such field.
+fn exiting_bitmaps(secondary: u32) -> impl Iterator<Item = (Field<Bits64>, u64)> {
+    [(Secondary::ENCLS_EXITING, ENCLS_EXITING_BITMAP), (Secondary::ENCLV_EXITING, ENCLV_EXITING_BITMAP)]
+        .into_iter()
+        .filter(move |(control, _)| secondary & control.bits() != 0)
+        .map(|(_, field)| (field, u64::MAX))
+}
+
 /// Writes the control area.
 pub fn write_controls(vmcs: &mut CurrentVmcs, words: &ControlWords, addresses: &Addresses, rules: &Rules, long: bool) {
     vmcs.write(PIN_BASED_CONTROLS, words.pin_based);
@@ -78,6 +87,9 @@ pub fn write_controls(vmcs: &mut CurrentVmcs, words: &ControlWords, addresses: &
     vmcs.write(TSC_OFFSET, 0);
     if words.secondary & Secondary::ENABLE_XSAVES.bits() != 0 {
         vmcs.write(XSS_EXITING_BITMAP, 0);
+    }
+    for (field, value) in exiting_bitmaps(words.secondary) {
+        vmcs.write(field, value);
     }
     if words.secondary & Secondary::INSTRUCTION_TIMEOUT.bits() != 0 {
         vmcs.write(INSTRUCTION_TIMEOUT_CONTROL, INSTRUCTION_TIMEOUT);
@@ -209,4 +221,19 @@ pub fn read_pkru() -> u32 {
         Cr4::write(cr4);
     }
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_leaf_of_encls_and_enclv_exits_where_the_field_is_there() {
+        let written =
+            |secondary| exiting_bitmaps(secondary).map(|(f, value)| (f.encoding(), value)).collect::<Vec<_>>();
+        assert_eq!(written(!(1 << 15 | 1 << 28)), []);
+        assert_eq!(written(1 << 15), [(0x202e, u64::MAX)]);
+        assert_eq!(written(1 << 28), [(0x2036, u64::MAX)]);
+        assert_eq!(written(!0), [(0x202e, u64::MAX), (0x2036, u64::MAX)]);
+    }
 }

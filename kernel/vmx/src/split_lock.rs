@@ -102,7 +102,8 @@ mod tests {
     const ALIGNMENT: SplitLock = SplitLock { alignment_check: true, bus_lock_exiting: false };
     const BOTH: SplitLock = SplitLock { alignment_check: true, bus_lock_exiting: true };
 
-    /// CPUID and MSR 0xCF of the first, second, third and fifth are dumps of libvirt's tests/cputestdata.
+    /// CPUID and MSR 0xCF of the first, second, third and fifth are dumps of libvirt's tests/cputestdata. CPUID of the last four is
+    /// from other published dumps; of their control words bit 30 alone is said here.
     const CPUS: &[Cpu] = &[
         Cpu {
             name: "Xeon Gold 6148 (Skylake-SP)",
@@ -166,6 +167,42 @@ mod tests {
             core_capabilities: None,
             secondary: 0x0001_fcff,
             has: NEITHER,
+        },
+        Cpu {
+            name: "Xeon E5-2699 v3 (Haswell-EP)",
+            signature: 0x3_06f2,
+            ecx_1: 0x7ffe_fbff,
+            edx_7: 0x9c00_0400,
+            core_capabilities: None,
+            secondary: 0,
+            has: NEITHER,
+        },
+        Cpu {
+            name: "Xeon E5-2620 v4 (Broadwell-EP)",
+            signature: 0x4_06f1,
+            ecx_1: 0x7ffe_fbff,
+            edx_7: 0x9c00_0400,
+            core_capabilities: None,
+            secondary: 0,
+            has: NEITHER,
+        },
+        Cpu {
+            name: "a Goldmont Plus",
+            signature: 0x7_06a8,
+            ecx_1: 0x4ff8_ebbf,
+            edx_7: 0xac00_0400,
+            core_capabilities: None,
+            secondary: 0,
+            has: NEITHER,
+        },
+        Cpu {
+            name: "Xeon Platinum 8351N (Ice Lake-SP)",
+            signature: 0x6_06a6,
+            ecx_1: 0x7ffe_fbff,
+            edx_7: 0xbc04_0412,
+            core_capabilities: None,
+            secondary: 0,
+            has: ALIGNMENT,
         },
     ];
 

@@ -82,6 +82,15 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             no_virtualization,
         ),
         alone(scenario("panic", "a panic says what and where, with a backtrace that has names"), panic),
+        alone(
+            Scenario::new(
+                "double-fault",
+                "a stack that overflows is a double fault, and says so; an NMI that no core has sent is named, and the machine goes on",
+                QEMU,
+            )
+            .taking_turns(),
+            double_fault,
+        ),
         Box::new(Shared {
             name: "refused-guests",
             about: "little memory; a guest that fits, one that does not, one without its kernel, and one with a wrong one",
@@ -538,6 +547,41 @@ fn panic(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let named = backtrace.iter().filter(|entry| entry.contains("::")).count();
     context.figures.at_least("named entries of the backtrace", named, 2)?;
     context.figures.at_least("times it is on COM1", session.console()?.matches(&message).count(), 1)
+}
+
+fn double_fault(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("double-fault", &[]);
+    setup.options = "emulator selftest=stack-overflow";
+    let mut session = context.boot(&setup)?;
+    let (message, location, backtrace) = session.panicked(seconds(60))?;
+    ensure!(
+        message.starts_with("core 0: #DF double fault at "),
+        "it panicked for another reason: {message} at {location}"
+    );
+    let inside = backtrace.iter().filter(|entry| entry.contains("sidecore::options::overflow")).count();
+    context.figures.at_least("entries of the backtrace in the function that overflows", inside, 10)?;
+    session.wait_end(seconds(60))?;
+    let console = session.console()?;
+    let guard = "the address is in a guard page of core 0: its stack overflowed";
+    context.figures.exactly("times COM1 says that a stack overflowed", console.matches(guard).count(), 1)?;
+
+    // QEMU's monitor raises the boot core's LINT1, as a management controller does. The chipset latches nothing.
+    let mut session = context.boot(&server("machine-nmi", &[]))?;
+    session.booted(seconds(60))?;
+    session.monitor_text("nmi")?;
+    let mut seen = session.counters()?.hypervisor;
+    for _ in 0..100 {
+        if seen.other_nmis > 0 {
+            break;
+        }
+        std::thread::sleep(seconds(1) / 10);
+        seen = session.counters()?.hypervisor;
+    }
+    context.figures.exactly("NMIs that no core has sent", seen.other_nmis, 1)?;
+    context.figures.exactly("errors of the chipset", seen.system_errors + seen.io_checks, 0)?;
+    session.shut_down()?;
+    let told = session.console()?.matches("an NMI that no core has sent").count();
+    context.figures.exactly("times COM1 says so", told, 1)
 }
 
 fn switch_off(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -6,12 +6,13 @@ use alloc::{boxed::Box, string::String};
 use core::sync::atomic::AtomicU8;
 
 use memory::GuestMemory;
-use spin::{Mutex, mutex::TicketMutex};
+use spin::Mutex;
 use virtio::shared::Shared;
 
 use super::{
     context::{Activity, Context},
     devices::Devices,
+    fair::Fair,
     host::{Host, Signal},
     refusals::Refusals,
     settings::{Error, MAX_VCPUS, Platform, Settings},
@@ -69,7 +70,7 @@ pub struct Machine {
     pub(super) alarms: Box<[Alarm]>,
     /// Shared with the control core, which presses the power button, types, and reads counts. The lock is fair, so that core
     /// waits for one access of each vCPU at most, whatever the guest does.
-    pub(super) devices: TicketMutex<Devices>,
+    pub(super) devices: Fair<Devices>,
     pub(super) refusals: Refusals,
     pub(super) stopped: Mutex<Option<Stop>>,
     /// The vector whose EOI is to exit for the trace, or 0. Each vCPU's core takes it over at its next entry. Only if the CPU
@@ -150,7 +151,7 @@ impl Machine {
             pages: (0..if virtualized { vcpus } else { 0 }).map(|_| ApicPage::new()).collect(),
             alarms: (0..if virtualized && watched { vcpus } else { 0 }).map(|_| Alarm::new()).collect(),
             refusals: Refusals::new(&devices),
-            devices: TicketMutex::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
+            devices: Fair::new(Devices::new(bus(&devices, notify).map_err(Error::Devices)?)),
             memory,
             stopped: Mutex::new(None),
             watched_eoi: AtomicU8::new(0),
