@@ -129,6 +129,7 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
     said.with_msrs("machine checks", linux, |msr| processor::machine_checks(Setup::find(&cpuid, msr).as_ref()));
     let speed = speed::Processor::new(&cpuid);
     said.report(findings::speed::means(&speed));
+    said.report(findings::speed::idle(speed::sleep(&speed, &cpuid)));
     let mcfg = linux.acpi("MCFG").map(|table| table.map_or_else(Vec::new, |table| boot::acpi::ecam(&table)));
     said.readable("how PCI's configuration space is reached", mcfg, |windows| machine::configuration_space(&windows));
     let functions = linux.functions();
