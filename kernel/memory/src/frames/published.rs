@@ -152,7 +152,7 @@ fn on_published_maps_all_memory_is_handed_out_once() {
         }
         assert_eq!(frames.free(), 0, "{name}: {:x?}", frames.runs);
         assert_eq!(taken.iter().map(|(s, e)| e - s).sum::<u64>(), all, "{name}");
-        assert_apart(&taken, &usable, &reserved, &name);
+        assert_apart(&taken, &usable, &reserved, name);
         let low: u64 = taken.iter().filter(|(_, e)| *e <= 0xa_0000).map(|(s, e)| e - s).sum();
         assert_eq!(frames.used_by_host() + frames.used_by_guests() + low, all, "{name}");
     }
