@@ -11,9 +11,8 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, time},
-    interrupts,
     machine_check::{banks, slot::Slot},
-    mem,
+    mem, nmi,
 };
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use boot::{
@@ -193,7 +192,7 @@ impl Core {
     /// Sends the core an NMI. Those to the boot core are counted, so that its handler can tell the machine's own.
     pub fn nmi(&self) {
         if self.index == 0 {
-            interrupts::TO_BOOT_CORE.sent();
+            nmi::TO_BOOT_CORE.sent();
         }
         apic::send_nmi(self.apic_id);
     }

@@ -1,6 +1,6 @@
 //! Handles each interrupt and exception. The entry code (arch/interrupts.s) calls it.
 
-#![allow(unsafe_code, reason = "the assembly calls in here, and the machine's NMI latch is a port")]
+#![allow(unsafe_code, reason = "the assembly calls in here")]
 
 use crate::{
     arch::{
@@ -9,12 +9,13 @@ use crate::{
         host_vectors::{NOTIFICATION, SPURIOUS, TIMER},
         idle, msr,
     },
-    cores, machine_check, mem, panic, trace, watchdog,
+    cores, machine_check, mem,
+    nmi::{self, IOCHK, SERR},
+    panic, trace, watchdog,
 };
 use ::trace::record;
 use core::sync::atomic::{AtomicU64, Ordering};
-use drivers::nmi::{Status, Tally};
-use x86_64::{instructions::port::Port, registers::control::Cr2};
+use x86_64::registers::control::Cr2;
 
 /// Number of interrupts on vectors that nobody uses.
 pub static STRAY: AtomicU64 = AtomicU64::new(0);
@@ -24,8 +25,6 @@ pub static SYSTEM_ERRORS: AtomicU64 = AtomicU64::new(0);
 pub static IO_CHECKS: AtomicU64 = AtomicU64::new(0);
 /// Number of NMIs that no core has sent and of which the chipset latches no cause.
 pub static OTHER_NMIS: AtomicU64 = AtomicU64::new(0);
-/// The NMIs that cores send to the boot core.
-pub static TO_BOOT_CORE: Tally = Tally::new();
 
 /// Value of [`cores::taking`]: no interrupt is wanted.
 const NOT_TAKING: u16 = 0;
@@ -110,8 +109,8 @@ fn non_maskable(frame: &mut Frame) {
 /// Counts an NMI of the machine itself. It looks like a kick, but no core has sent it, or the chipset latches its cause. Firmware
 /// sends these NMIs to the boot core.
 fn machine_nmi() {
-    let sent = TO_BOOT_CORE.came();
-    let status = take_latches();
+    let sent = nmi::TO_BOOT_CORE.came();
+    let status = nmi::take_latches();
     let causes =
         [(status.system_error, &SYSTEM_ERRORS), (status.io_check, &IO_CHECKS), (!sent && !status.any(), &OTHER_NMIS)];
     for (is_it, count) in causes {
@@ -119,34 +118,13 @@ fn machine_nmi() {
     }
 }
 
-/// Reads and clears the chipset's latches of what has caused an NMI. The next error is seen then.
-fn take_latches() -> Status {
-    let mut control = Port::<u8>::new(0x61);
-    // SAFETY: this is the NMI status and control register. Reading it has no effect.
-    let status = Status::from_bits(unsafe { control.read() });
-    for value in status.acknowledge().into_iter().flatten() {
-        // SAFETY: the values clear the latches and leave the register's other bits as they are.
-        unsafe { control.write(value) };
-    }
-    status
-}
-
-/// What the chipset had latched before the boot, in words. Firmware, or what ran before, has not taken the NMI. Called once, on the
-/// boot core.
-pub fn latched_before() -> impl Iterator<Item = &'static str> {
-    let status = take_latches();
-    [(status.system_error, SERR), (status.io_check, IOCHK)].into_iter().filter(|cause| cause.0).map(|cause| cause.1)
-}
-
-const SERR: &str = "SERR#: a PCI device or memory";
-const IOCHK: &str = "IOCHK#: a device on the LPC bus";
 /// [`record::SYSTEM_ERROR`] and [`record::IO_CHECK`] are the other codes.
 const UNKNOWN: u8 = 0;
 
 /// Logs what the machine has reported by NMI since the last call. The control core calls it once a tick.
 pub fn tell_machine_nmis() {
     static TOLD: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-    TO_BOOT_CORE.tick();
+    nmi::TO_BOOT_CORE.tick();
     let causes = [
         (&SYSTEM_ERRORS, record::SYSTEM_ERROR, format_args!("the chipset reports an error by NMI, {SERR}")),
         (&IO_CHECKS, record::IO_CHECK, format_args!("the chipset reports an error by NMI, {IOCHK}")),

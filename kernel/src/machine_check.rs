@@ -23,7 +23,7 @@ use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores::{self, Core},
     facts::facts,
-    interrupts, panic, report,
+    nmi, panic, report,
 };
 use alloc::vec::Vec;
 use control::MachineChecks;
@@ -64,7 +64,7 @@ static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Reports what the machine has, and what the chipset has latched before the boot.
 pub fn describe() {
     report::add_all(findings::processor::machine_checks(setup()));
-    for cause in interrupts::latched_before() {
+    for cause in nmi::latched_before() {
         report::warning(alloc::format!("the chipset had latched an error before the boot, {cause}"));
     }
 }

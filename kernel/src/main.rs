@@ -48,6 +48,7 @@ mod management;
 mod maps;
 mod mem;
 mod modules;
+mod nmi;
 mod operator;
 mod options;
 mod panic;

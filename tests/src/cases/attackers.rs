@@ -1,13 +1,15 @@
 //! What a guest's neighbours lose while it attacks. The attackers come one after the other, on one machine, beside the same two
 //! neighbours. `kernel/net/src/tests/attackers.rs` measures attackers of the engine in virtual time.
 
+use ::trace::Kind;
 use anyhow::{Context as _, Result, ensure};
-use control::{Command, Counters, GuestState, StopReason};
+use control::{Command, Counters, GuestState, StopReason, TraceStep};
 use serde_json::Value;
 
 use crate::boot::{Boot, alone};
+use crate::cases::trace::{self, Read};
 use crate::counts::{count, exits, net, shadow, starts, turns};
-use crate::guests::{Guest, server};
+use crate::guests::{Guest, server, with_entries};
 use crate::platform::QEMU;
 use crate::probes::{Probe, with_probes};
 use crate::scenario::{Context, Scenario, seconds};
@@ -23,6 +25,10 @@ const STORM: u64 = 200;
 /// MiB that the attacker sends in small segments, and the bytes of one. Linux asks for no smaller ones.
 const MIB: u64 = 8;
 const MSS: u64 = 88;
+/// The guest that falls: its number, and the milliseconds that its second and third life has to wait for the next one
+/// (`kernel/lifecycle/src/backoff.rs`). After the first there is none.
+const FALLER: u8 = 5;
+const WAITS: [u64; 2] = [1_000, 2_000];
 /// How often an attacker is killed and started while the neighbours ask.
 const LIVES: usize = 8;
 
@@ -49,7 +55,7 @@ const UNDISTURBED: &str = "without an attack";
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "guests flood broadcasts, small segments, long chains and a console, race their own vCPUs, restart for ever: their neighbours' requests are all answered, none again";
+    let about = "guests flood broadcasts, small segments, long chains and a console, race their own vCPUs, restart for ever, later each time: their neighbours' requests are all answered, none again";
     vec![alone(Scenario::new("attackers", about, QEMU).taking_turns().checked_on(QEMU), attackers)]
 }
 
@@ -193,6 +199,32 @@ fn kill(session: &mut Session, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the guest that falls waits longer from life to life, by the trace's stamps of the machine's own clock. From the
+/// beginning of a life to that of the next one it is at least the wait between them, however slow the host is.
+fn waits_grow(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
+    let lives = WAITS.len() as u64 + 2;
+    let counters = session.counters_when("the guest that falls has a fourth life", |c| starts(c, "p2") >= lives)?;
+    let arrived = trace::collect(session);
+    session.ask(trace::command(TraceStep::Off, false, ""), seconds(20))?;
+    session.ask(trace::command(TraceStep::Save, false, ""), seconds(20))?;
+    let bytes = trace::ended(session, &arrived)?;
+    let begun: Vec<u64> = Read::new(&bytes)?
+        .records(Kind::Life)
+        .map(|(_, record)| record)
+        .filter(|record| record.guest == FALLER && record.code == GuestState::Running as u8)
+        .map(|record| record.tsc)
+        .collect();
+    context.figures.at_least("lives of the guest that falls in the trace", begun.len() as u64, lives)?;
+    let ticks = (counters.tsc_hz / 1000).max(1);
+    for ((life, wait), pair) in (2..).zip(WAITS).zip(begun.windows(2).skip(1)) {
+        let between = (pair[1] - pair[0]) / ticks;
+        // Milliseconds are cut off on both sides.
+        let what = format!("milliseconds between the beginnings of lives {life} and {}", life + 1);
+        context.figures.at_least(&what, between, wait - 1)?;
+    }
+    Ok(())
+}
+
 fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let still = |n| Guest::new(n).kernel_option("ipv6.disable=1");
     let guests = [
@@ -205,7 +237,8 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     ];
     let attacker = Probe::new(1, "eli", "obey").vcpus(2).word("peer=52:54:00:00:00:04").disk(4, "").started_later();
     let faller = Probe::new(2, "eli", "fall").restarted().started_later();
-    let mut session = context.boot(&with_probes(server("attackers", &guests), &[attacker, faller]))?;
+    let setup = with_entries(server("attackers", &guests), "[trace]\non = [\"life\"]\n");
+    let mut session = context.boot(&with_probes(setup, &[attacker, faller]))?;
     session.all_obey(["a", "b", "c", "d"])?;
     let mut neighbours = Neighbours::default();
     session.ask(Command::Start("p1".to_owned()), seconds(20))?;
@@ -263,8 +296,7 @@ fn attackers(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ensure!(reason == Some(StopReason::TripleFault), "the guest that falls ended by {reason:?}");
         Ok(())
     })?;
-    let falls = starts(&session.counters()?, "p2");
-    context.figures.at_least("lives of the guest that falls", falls, 2)?;
+    waits_grow(context, &mut session)?;
     end(&mut session, "busy")?;
     context.figures.at_least("lives of the attacker", starts(&session.counters()?, "p1"), LIVES as u64 + 1)?;
     // It knows no power button.
