@@ -23,7 +23,7 @@ fn settings(text: &str) {
     let topology = Topology::one_thread_each(8);
     let names = ["vmlinuz", "initrd"];
     let ((), bytes) = needed(|| {
-        let config::Parsed { mut config, mut mistakes } = config::parse("sidecore.toml", text);
+        let config::Parsed { mut config, mut mistakes, .. } = config::parse("sidecore.toml", text);
         mistakes.extend(config::check_modules(&mut config, &names));
         mistakes.extend(config::check_hashes(&mut config, |_| None));
         mistakes.extend(config::check_disks(&mut config, &[], None));

@@ -1,5 +1,6 @@
 //! Keeps a state up to date: cuts what comes into lines, records them, and asks for counters.
 
+mod brought;
 mod by_ssh;
 
 use std::fs::{File, OpenOptions};
@@ -99,7 +100,7 @@ pub struct Feed {
     /// The agent behind ssh. Then the trace and captured frames come by another ssh.
     agent: Option<Agent>,
     /// What that brings now.
-    brought: Option<by_ssh::Brought>,
+    brought: Option<brought::Brought>,
     /// Its other end is dropped when the target of the last capture by ssh has closed.
     reader: Option<Receiver<()>>,
 }

@@ -10,6 +10,7 @@ use control::{Command, TraceStep};
 use sidecore_pcapng::filter;
 use sidecore_trace::record::Capture as Wanted;
 
+use super::brought::{Brought, What};
 use super::{CLASSES, Feed, LOOK};
 use crate::clean::{LINE, clean};
 use crate::link::{Agent, End, Errand, Got, News, is_plain};
@@ -20,46 +21,6 @@ const AT_ONCE: usize = 16;
 
 /// Time for the end of what is brought, after it was asked for.
 const END: Duration = Duration::from_secs(5);
-
-/// What another ssh brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Trace,
-    Frames,
-}
-
-impl What {
-    /// The entry's word in the log, and the key that begins and ends it.
-    const fn words(self) -> (&'static str, char) {
-        match self {
-            Self::Trace => ("trace", 't'),
-            Self::Frames => ("capture", 'c'),
-        }
-    }
-
-    /// The permission that it needs.
-    const fn permission(self) -> &'static str {
-        match self {
-            Self::Trace => "profile",
-            Self::Frames => "capture",
-        }
-    }
-}
-
-/// An ssh that brings something.
-pub(super) struct Brought {
-    what: What,
-    errand: Errand,
-    host: String,
-    /// What ssh runs there.
-    line: String,
-    /// The command that ends it in the machine.
-    off: Command,
-    /// Something of it has come, so it is this program's.
-    came: bool,
-    /// When its end was asked for.
-    ending: Option<Duration>,
-}
 
 impl Feed {
     /// Whether a trace was asked for, and nothing of it has come.
@@ -198,37 +159,5 @@ impl Feed {
         if self.brought.is_some() {
             self.end_brought();
         }
-    }
-}
-
-impl Brought {
-    /// Says why it ended, and what helps.
-    fn why(&self, end: &End) -> String {
-        let Self { what, host, line, came, .. } = self;
-        let key = what.words().1;
-        let begun = if *came { "it broke off" } else { "nothing comes" };
-        let (why, help) = match end {
-            End::NoSsh(why) => (why.clone(), "the program ssh must be in PATH".to_owned()),
-            End::Target(why) => (format!("the frames cannot be written: {why}"), format!("`{key}` begins again")),
-            End::Ssh { code, said } => {
-                let ended = || match code {
-                    Some(code) => format!("ssh ended with {code}, without a word"),
-                    None => "a signal ended ssh".to_owned(),
-                };
-                let help = match code {
-                    // Of the agent: `tools/agent` has its exit codes.
-                    Some(0 | 1) => format!("`{key}` tries again"),
-                    Some(2 | 126 | 127) => format!("is `{line}` a command at {host}? It needs sidecore-agent"),
-                    Some(3) => format!("the agent at {host} does not reach the hypervisor; `{key}` tries again"),
-                    Some(4) => {
-                        let permission = what.permission();
-                        format!("the key needs the permission `{permission}`, and so does `allow` of [management]")
-                    }
-                    _ => format!("try `ssh {host} {line} >FILE`; `{key}` tries again"),
-                };
-                (said.clone().unwrap_or_else(ended), help)
-            }
-        };
-        format!("{begun}: {why}; {help}")
     }
 }
