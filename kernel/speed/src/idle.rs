@@ -81,7 +81,7 @@ mod tests {
         for (name, variants, hint) in [
             ("Xeon Gold (Skylake-SP): C1, C1E, C6", 0x2020, 0x20),
             ("Xeon E5 v3 (Haswell-EP): C1, C1E, C3, C6", 0x2120, 0x20),
-            ("Core i7 (Skylake): and C7 to C10 of the package", 0x11_1421_20, 0x20),
+            ("Core i7 (Skylake): and C7 to C10 of the package", 0x1114_2120, 0x20),
             ("Xeon X5667 (Westmere): C1, C3, C6", 0x1120, 0x20),
             ("only C3", 0x0120, 0x10),
         ] {
