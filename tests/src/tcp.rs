@@ -4,8 +4,10 @@
 //! stream has more bytes than have to be counted.
 
 use anyhow::Result;
+use control::Counters;
 use serde_json::Value;
 
+use crate::counts::net;
 use crate::figures::Figures;
 use crate::session::number;
 
@@ -13,6 +15,8 @@ use crate::session::number;
 const IN_BUFFERS: u64 = 4 + 6;
 /// Bytes of a segment.
 const SEGMENT: u64 = 1448;
+/// Most segments in a frame.
+const SEGMENTS: u64 = 65_536 / SEGMENT;
 /// One segment of so many may be sent again. On a busy machine TCP sometimes takes a delay for a loss. Lost frames would cost several times
 /// as many.
 const ONE_OF: u64 = 200;
@@ -30,9 +34,18 @@ pub fn arrived(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> R
     Ok(())
 }
 
-/// Checks the same, and that few segments were sent again.
-pub fn arrived_at_once(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> Result<()> {
+/// Checks the same, and that few segments were sent again but those of frames that ports have `dropped`, as they count them: a receiver
+/// without offloads may have no buffer left.
+pub fn arrived_at_once(figures: &mut Figures, what: &str, stream: &Value, mib: u64, dropped: u64) -> Result<()> {
     arrived(figures, what, stream, mib)?;
-    let segments = number(stream, "bytes")? / SEGMENT;
-    figures.at_most(&format!("segments sent again {what}"), number(stream, "retransmits")?, segments / ONE_OF)
+    figures.note(&format!("frames dropped {what}"), dropped);
+    let most = number(stream, "bytes")? / SEGMENT / ONE_OF + dropped * SEGMENTS;
+    figures.at_most(&format!("segments sent again {what}"), number(stream, "retransmits")?, most)
+}
+
+/// The frames that the ports of both guests have dropped between two readings.
+pub fn dropped(before: &Counters, after: &Counters, guests: [&str; 2]) -> Result<u64> {
+    let all =
+        |counters: &Counters| guests.iter().map(|name| Ok(net(counters, name)?.all_dropped())).sum::<Result<u64>>();
+    Ok(all(after)? - all(before)?)
 }

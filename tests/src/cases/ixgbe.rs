@@ -173,7 +173,7 @@ fn traffic(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Resu
     let time = if context.full { 20 } else { 3 };
     for way in ["", ":reverse"] {
         let stream = b.ask(&tcp::action(64 * time, way), seconds(240))?;
-        tcp::arrived_at_once(&mut context.figures, "by TCP", &stream, 64 * time)?;
+        tcp::arrived_at_once(&mut context.figures, "by TCP", &stream, 64 * time, 0)?;
         let udp = b.ask(&format!("datagrams:{time}:20{way}"), seconds(60))?;
         let (sent, lost) = (udp["packets"].as_f64().unwrap_or_default(), udp["lost"].as_f64().unwrap_or(f64::MAX));
         context.figures.at_least("datagrams", sent, 1000 * time)?;
@@ -260,14 +260,14 @@ fn offloads(context: &mut Context<'_>, Machines(machines): &mut Machines) -> Res
                     continue;
                 }
                 let stream = b.ask(&tcp::action(mib, way), seconds(240))?;
-                tcp::arrived_at_once(&mut context.figures, &format!("with {short} {state}"), &stream, mib)?;
+                tcp::arrived_at_once(&mut context.figures, &format!("with {short} {state}"), &stream, mib, 0)?;
             }
             switched += 1;
         }
     }
     context.figures.exactly("offloads switched", switched, 2 * FEATURES.len())?;
     let stream = b.ask(&tcp::action(mib, ""), seconds(240))?;
-    tcp::arrived_at_once(&mut context.figures, "with all on", &stream, mib)?;
+    tcp::arrived_at_once(&mut context.figures, "with all on", &stream, mib, 0)?;
     nobody_complains(context, a, "")?;
     nobody_complains(context, b, "")
 }

@@ -81,8 +81,10 @@ fn exchange(
     }
     session.act(a, "iperf-server", seconds(60))?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let before = session.counters()?;
         let stream = session.act(b, &tcp::action(16, way), seconds(240))?;
-        tcp::arrived_at_once(&mut context.figures, &of(direction), &stream, 16)?;
+        let dropped = tcp::dropped(&before, &session.counters()?, [a, b])?;
+        tcp::arrived_at_once(&mut context.figures, &of(direction), &stream, 16, dropped)?;
     }
     let served = session.act(a, &format!("serve:{MIB}"), seconds(120))?;
     let fetched = session.act(b, "fetch", seconds(240))?;

@@ -115,9 +115,11 @@ fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     session.act("a", "iperf-server", seconds(60))?;
     let before = net(&session.counters()?, "a")?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let begin = session.counters()?;
         let iperf = session.act("b", &tcp::action(128, way), seconds(240))?;
+        let dropped = tcp::dropped(&begin, &session.counters()?, ["a", "b"])?;
         ensure!(iperf["direction"] == direction, "expected the result for {direction:?}, got {iperf}");
-        tcp::arrived_at_once(&mut context.figures, direction, &iperf, 128)?;
+        tcp::arrived_at_once(&mut context.figures, direction, &iperf, 128, dropped)?;
     }
     let sent = session.act("a", &format!("serve:{MIB}"), seconds(120))?;
     let received = session.act("b", "fetch", seconds(300))?;
