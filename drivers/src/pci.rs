@@ -246,17 +246,7 @@ impl ConfigSpace {
             let command = self.read(at, COMMAND);
             self.update_command(at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
             let mut active = Active { bus_master: command as u16 & command::BUS_MASTER != 0, messages: false };
-            if command >> 16 & HAS_CAPABILITIES == 0 {
-                return active;
-            }
-            let mut next = self.read(at, CAPABILITIES) as u8;
-            // A list that leads back into itself ends here too.
-            for _ in 0..MAX_CAPABILITIES {
-                let place = next & !3;
-                if place < FIRST_CAPABILITY {
-                    break;
-                }
-                let register = self.read(at, place.into());
+            self.find_capability(at, command, |place, register| {
                 let enable = match register as u8 {
                     MSI => MSI_ENABLE,
                     MSIX => MSIX_ENABLE,
@@ -264,40 +254,45 @@ impl ConfigSpace {
                 };
                 if register & enable != 0 {
                     active.messages = true;
-                    self.write(at, place.into(), register & !enable);
+                    self.write(at, place, register & !enable);
                 }
-                next = (register >> 8) as u8;
-            }
+                false
+            });
             active
         }
     }
 
-    /// Returns the offset of a function's first capability with this ID (PCI 3.0, 6.7). `None`: it has none. A list that leads into itself
-    /// ends.
+    /// Goes through a function's list of capabilities (PCI 3.0, 6.7), and returns the offset of the first one that is wanted. `is_wanted`
+    /// gets the offset of each and its first register, with the ID in bits 7:0. A list that leads back into itself ends. `command`: the
+    /// command and status registers, which say whether there is a list.
     ///
     /// # Safety
     /// As for [`ConfigSpace::read`].
-    #[must_use]
-    pub unsafe fn capability(&self, at: Address, id: u8) -> Option<u16> {
+    unsafe fn find_capability(
+        &self,
+        at: Address,
+        command: u32,
+        mut is_wanted: impl FnMut(u16, u32) -> bool,
+    ) -> Option<u16> {
+        if command >> 16 & HAS_CAPABILITIES == 0 {
+            return None;
+        }
         // SAFETY: the caller's promise. All registers are of the standard header, or below 256.
         unsafe {
-            if self.read(at, COMMAND) >> 16 & HAS_CAPABILITIES == 0 {
-                return None;
-            }
             let mut next = self.read(at, CAPABILITIES) as u8;
             for _ in 0..MAX_CAPABILITIES {
                 let place = next & !3;
                 if place < FIRST_CAPABILITY {
-                    return None;
+                    break;
                 }
                 let register = self.read(at, place.into());
-                if register as u8 == id {
+                if is_wanted(place.into(), register) {
                     return Some(place.into());
                 }
                 next = (register >> 8) as u8;
             }
+            None
         }
-        None
     }
 
     /// Brings a function to full power, state D0. In a deeper state its memory does not answer. Returns the state that it was in, 1 to 3:
@@ -311,7 +306,8 @@ impl ConfigSpace {
     pub unsafe fn wake(&self, at: Address, wait: impl FnOnce(u64)) -> Option<u8> {
         // SAFETY: the caller's promise. PME_Status is cleared by writing 1, so it stays; everything else in the upper half can only be read.
         unsafe {
-            let place = self.capability(at, POWER_MANAGEMENT)?.checked_add(4)?;
+            let has_id = |_, register| register as u8 == POWER_MANAGEMENT;
+            let place = self.find_capability(at, self.read(at, COMMAND), has_id)?.checked_add(4)?;
             let status = self.read(at, place);
             let state = status & POWER_STATE;
             if state == 0 {

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code, reason = "configuration space, and who may write memory")]
 
-use crate::{arch::time, registers::Pages, report, usb};
-use alloc::{format, vec::Vec};
+use crate::{arch::time, mem, registers::Pages, report, usb};
+use alloc::{format, string::String, vec::Vec};
 use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
 use drivers::pci::{Address, BadBar, ConfigSpace, MemoryBar, Seen, command};
@@ -142,20 +142,39 @@ impl Function {
         unsafe { self.space.memory_address(self.at, index) }
     }
 
-    /// Returns what a base address register decodes. The function's driver calls it.
+    /// Takes its registers, the memory of base address register 0, for its driver: its bus mastering goes off, it is brought to full power,
+    /// and up to `most` bytes are mapped, uncached, for ever. Returns the address, and how many bytes are mapped.
+    ///
+    /// # Errors
+    /// Another core uses configuration space, or the memory has fewer than `least` bytes, is not usable, or cannot be mapped.
+    pub fn take_registers(&self, least: u64, most: u64) -> Result<(u64, u64), String> {
+        if !self.set_bus_master(false) {
+            return Err("configuration space is in use".into());
+        }
+        self.wake();
+        let MemoryBar { base, size, .. } = self.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
+        if size < least {
+            return Err(format!("BAR 0 has {size:#x} bytes; expected {least:#x} or more"));
+        }
+        let len = size.min(most);
+        mem::map_device(base, len).map_err(|e| format!("BAR 0 at {base:#x} cannot be mapped: {e}"))?;
+        self.enable_memory();
+        Ok((base, len))
+    }
+
+    /// Returns what a base address register decodes. Nobody drives the function yet.
     ///
     /// # Errors
     /// The register cannot be used.
-    pub fn memory_bar(&self, index: u8) -> Result<MemoryBar, BadBar> {
+    fn memory_bar(&self, index: u8) -> Result<MemoryBar, BadBar> {
         let _guard = CONFIG.lock();
         // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan. Nobody drives the
-        // function yet, because its driver calls this before it starts.
+        // function yet, because its driver asks for the registers before it starts.
         unsafe { self.space.memory_bar(self.at, index) }
     }
 
-    /// Brings it to full power, if firmware has left it in a deeper state. Says so in the report. The function's driver calls it before
-    /// anything else.
-    pub fn wake(&self) {
+    /// Brings it to full power, if firmware has left it in a deeper state, and says so in the report.
+    fn wake(&self) {
         let _guard = CONFIG.lock();
         // SAFETY: as in `memory_bar`.
         let state = unsafe { self.space.wake(self.at, time::delay_micros) };
@@ -166,7 +185,7 @@ impl Function {
     }
 
     /// Enables its BARs in memory, and disables its interrupts.
-    pub fn enable_memory(&self) {
+    fn enable_memory(&self) {
         let _guard = CONFIG.lock();
         // SAFETY: as in `memory_bar`.
         unsafe { self.space.update_command(self.at, 0, command::MEMORY | command::INTERRUPT_DISABLE) };

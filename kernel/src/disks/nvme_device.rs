@@ -117,19 +117,9 @@ pub type Opened = (Controller<Mmio, Bit>, Option<Queue>, Place);
 /// # Errors
 /// Its BAR is unusable, there is no memory for it, or it does not answer.
 pub fn open(function: Function, with_queue: bool) -> Result<Opened, String> {
-    if !function.set_bus_master(false) {
-        return Err("configuration space is in use".into());
-    }
-    function.wake();
-    let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
-    if bar.size < BAR_BYTES {
-        return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));
-    }
-    let len = bar.size.min(MAX_BAR);
-    mem::map_device(bar.base, len).map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
-    function.enable_memory();
-    let base = pointer(bar.base).ok_or("BAR 0 is at address 0")?;
-    // SAFETY: this is BAR 0 of a function that says it is an NVMe controller. It was mapped above, uncached, for ever.
+    let (at, len) = function.take_registers(BAR_BYTES, MAX_BAR)?;
+    let base = pointer(at).ok_or("BAR 0 is at address 0")?;
+    // SAFETY: this is BAR 0 of a function that says it is an NVMe controller. It is mapped, uncached, for ever.
     // Nobody else drives the function.
     let registers = unsafe { Mmio::new(base.cast(), len as u32) };
     let default = Config::default();
@@ -142,8 +132,8 @@ pub fn open(function: Function, with_queue: bool) -> Result<Opened, String> {
     };
     let (controller, queues) =
         Controller::new(registers, Bit(function), &mut HostDma, config).map_err(|e| format!("{e}"))?;
-    REGISTERS.lock().push((bar.base, len as u32));
-    Ok((controller, queues.into_iter().next(), Place { function, base: bar.base }))
+    REGISTERS.lock().push((at, len as u32));
+    Ok((controller, queues.into_iter().next(), Place { function, base: at }))
 }
 
 /// Where a controller is.

@@ -40,20 +40,9 @@ pub struct Parts {
 /// # Errors
 /// Its BAR is unusable, or there is no memory for it.
 pub fn take(function: Function, bytes: usize) -> Result<Parts, String> {
-    let mut bit = Bit(function);
-    if !bit.set(false) {
-        return Err("configuration space is in use".into());
-    }
-    function.wake();
-    let bar = function.memory_bar(0).map_err(|e| format!("BAR 0 cannot be used: {e}"))?;
-    if bar.size < BAR_BYTES as u64 {
-        return Err(format!("BAR 0 has {:#x} bytes; expected {BAR_BYTES:#x} or more", bar.size));
-    }
-    mem::map_device(bar.base, BAR_BYTES as u64)
-        .map_err(|e| format!("BAR 0 at {:#x} cannot be mapped: {e}", bar.base))?;
-    function.enable_memory();
+    let (base, _) = function.take_registers(BAR_BYTES as u64, BAR_BYTES as u64)?;
     let memory = mem::pages(bytes as u64).map_err(|e| format!("{e}"))?;
-    let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(bar.base)) else {
+    let (Some(memory_at), Some(registers)) = (pointer(memory), pointer(base)) else {
         return Err("memory at address 0".into());
     };
     // SAFETY: the hypervisor owns these pages and never gives them back. They have the same address for it and the
@@ -62,7 +51,7 @@ pub fn take(function: Function, bytes: usize) -> Result<Parts, String> {
     // SAFETY: this is BAR 0 of a device that the driver knows. It was mapped above, uncached. Nobody else drives the
     // device.
     let registers = unsafe { Mmio::new(registers.cast()) };
-    Ok(Parts { bit, registers, memory })
+    Ok(Parts { bit: Bit(function), registers, memory })
 }
 
 fn pointer(at: u64) -> Option<NonNull<u8>> {

@@ -44,7 +44,7 @@ impl Guest {
             (sent, pause) = (sent.saturating_add(more), why);
         }
         for (number, port) in ports.open_ports() {
-            // Without a reader of COM2 it waits in the guest.
+            // Without a reader of COM2 who may see it, it waits in the guest.
             let room =
                 crate::console::room_for_guests().unwrap_or(0).saturating_sub(EVENT_BYTES).saturating_sub(name.len());
             let room = room.saturating_sub(port.len());
