@@ -88,16 +88,17 @@ pub fn runs() {
 /// Notes that this boot has come to run: its guests have started, and nothing has failed for a while. The firmware's store may take a while for
 /// it, which is bounded, and happens once.
 pub fn has_come_to_run() {
-    keep(|record| Record { attempts: attempts::after_success(record.attempts, took_previous()), ..record });
+    keep(succeeded);
 }
 
 /// Notes that the machine ends in order.
 pub fn ends() {
-    keep(|record| Record {
-        attempts: attempts::after_success(record.attempts, took_previous()),
-        state: State::Ended,
-        ..record
-    });
+    keep(|record| Record { state: State::Ended, ..succeeded(record) });
+}
+
+/// The record of a boot that counts as a success of its configuration.
+fn succeeded(record: Record) -> Record {
+    Record { attempts: attempts::after_success(record.attempts, took_previous()), ..record }
 }
 
 /// The record of the boot before in the firmware's store.

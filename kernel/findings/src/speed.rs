@@ -42,8 +42,8 @@ pub fn means(processor: &Processor) -> Option<ReportEntry> {
 pub fn idle(sleep: Result<Sleep, Halts>) -> Option<ReportEntry> {
     let because = |why: &str| Some(fallback(format!("cores without work halt by HLT, which is C1: {why}")));
     match sleep {
-        Ok(Sleep { hint }) => {
-            let state = (hint >> 4).saturating_add(1);
+        Ok(sleep) => {
+            let (state, hint) = (sleep.state(), sleep.hint);
             Some(found(format!("cores without work sleep in MWAIT's state C{state} (hint {hint:#x})")))
         }
         Err(Halts::Virtual) => None,

@@ -30,12 +30,20 @@ pub enum Halts {
     NoDeeper,
 }
 
+impl Sleep {
+    /// The state, as MWAIT numbers them.
+    #[must_use]
+    pub const fn state(self) -> u32 {
+        (self.hint >> 4).saturating_add(1)
+    }
+}
+
 /// Chooses how a core without work sleeps. `cpuid`: the words of a leaf and a sub-leaf.
 ///
 /// # Errors
 /// It halts by HLT.
 pub fn sleep(processor: &Processor, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Result<Sleep, Halts> {
-    const MONITOR: u32 = 1 << 3;
+    /// ECX of leaf 5: EDX has the states.
     const STATES: u32 = 1;
     if processor.has(Features::VIRTUAL) {
         return Err(Halts::Virtual);
@@ -43,9 +51,7 @@ pub fn sleep(processor: &Processor, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Res
     if processor.vendor != Vendor::Intel {
         return Err(Halts::Vendor);
     }
-    let [last, ..] = cpuid(0, 0);
-    let [_, _, features, _] = cpuid(1, 0);
-    if features & MONITOR == 0 || last < 5 {
+    if !processor.has(Features::MWAIT) {
         return Err(Halts::NoMwait);
     }
     let [_, _, extensions, variants] = cpuid(5, 0);

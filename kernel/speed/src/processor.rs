@@ -43,6 +43,8 @@ bitflags! {
         const BOOST = 1 << 11;
         /// AMD: CPPC by MSRs (leaf 0x8000_0008, EBX 27).
         const CPPC = 1 << 12;
+        /// MONITOR and MWAIT (leaf 1, ECX 3), and leaf 5, which has their states.
+        const MWAIT = 1 << 13;
     }
 }
 
@@ -81,10 +83,12 @@ impl Processor {
         let high = if base == 0xf || base == 6 { signature >> 12 & 0xf0 } else { 0 };
         let [leaf_6_eax, _, leaf_6_ecx, _] = within(6);
         let (power_edx, size_ebx) = (within(0x8000_0007)[3], within(0x8000_0008)[1]);
+        let monitor = if last >= 5 { leaf_1_ecx } else { 0 };
         let (intel, amd) = (vendor == Vendor::Intel, vendor == Vendor::Amd);
         let mut features = Features::empty();
         for (feature, maker, word, bit) in [
             (Features::VIRTUAL, true, leaf_1_ecx, 31),
+            (Features::MWAIT, true, monitor, 3),
             (Features::PERF_CTL, intel, leaf_1_ecx, 7),
             (Features::THERMAL, intel, leaf_1_edx, 22),
             (Features::TURBO, intel, leaf_6_eax, 1),

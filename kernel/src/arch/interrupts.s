@@ -79,10 +79,11 @@ interrupt_common:
     ret
 
 // park(kick: *const bool): halts until an interrupt or an NMI, unless *kick is set.
-// A core would sleep through an NMI between the check and HLT. So the handlers move RIP from the window to its end.
-// An interrupt cannot come there, because "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI). On Bochs 3.0 it
-// can come between the two. Without the handlers, a core there slept until another core signalled it.
-// park_deep(kick: *const bool, hint: u32): the same by MWAIT, which an interrupt or an NMI ends, and a write to *kick's cache line too.
+// park_deep(kick: *const bool, hint: u32): the same by MWAIT with this hint. A write to *kick's cache line ends it too.
+// A core would sleep through an NMI between the check and HLT or MWAIT. So the handlers move RIP from the window, which is that of
+// both, to its end. An interrupt cannot come there, because "sti; hlt" takes it only after HLT has begun (SDM vol. 2B STI), and
+// "sti; mwait" after MWAIT has. On Bochs 3.0 it can come between the two. Without the handlers, a core there slept until another core
+// signalled it.
 .balign 16
 .global park
 .global park_deep
