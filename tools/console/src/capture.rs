@@ -3,15 +3,15 @@
 //! A thread opens the target and writes, because a pipe may wait for its reader. What it is too slow for is dropped here. The numbers
 //! of frames then have a gap, so the file says how many are missing.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::process::{Command as Program, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use control::Command;
 use sidecore_pcapng::filter;
 use sidecore_pcapng::live::Live;
+
+use crate::target::Target;
 
 /// Pieces of the trace that wait for the thread: at most 1 MiB.
 const PIECES: usize = 256;
@@ -57,17 +57,14 @@ impl Capture {
 }
 
 fn write(target: &str, pieces: &Receiver<Vec<u8>>) -> io::Result<()> {
-    let Some(command) = target.strip_prefix('|') else {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(target)?;
-        return copy(file, pieces);
-    };
-    let mut program = Program::new("/bin/sh");
-    // The terminal is the views'.
-    let mut child =
-        program.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let copied = child.stdin.take().map_or(Ok(()), |input| copy(input, pieces));
-    child.wait()?;
-    copied
+    match Target::open(target)? {
+        Target::File(file) => copy(file, pieces),
+        Target::Program(mut child, input) => {
+            let copied = copy(input, pieces);
+            child.wait()?;
+            copied
+        }
+    }
 }
 
 fn copy(out: impl Write, pieces: &Receiver<Vec<u8>>) -> io::Result<()> {

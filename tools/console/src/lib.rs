@@ -28,6 +28,7 @@ pub mod record;
 pub mod screen;
 pub mod sheet;
 pub mod state;
+pub mod target;
 pub mod traced;
 pub mod ui;
 pub mod views;

@@ -3,10 +3,9 @@
 //! The control channel carries neither (`tools/agent`). A thread waits for ssh, so that the views never do. The agent ends the trace or
 //! the capture when its reader goes away.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidecore_pcapng::pipe::has_no_reader;
 
 use super::ssh::{Ssh, Started, start};
+use crate::target::Target;
 
 /// Most bytes of a piece.
 const PIECE: usize = 64 << 10;
@@ -173,9 +173,8 @@ impl Errand {
             let _ends = ends;
             match Target::open(&target) {
                 Ok(Target::File(file)) => copied(&host, &line, running, file, sender),
-                Ok(Target::Program(mut child)) => {
-                    let input = child.stdin.take();
-                    if let Some(end) = input.and_then(|input| copied(&host, &line, running, input, sender)) {
+                Ok(Target::Program(mut child, input)) => {
+                    if let Some(end) = copied(&host, &line, running, input, sender) {
                         let _ = sender.send(Got::End(end));
                     }
                     // A person may look at the frames for as long as they like.
@@ -234,25 +233,6 @@ impl Output {
             left = left.saturating_sub(step);
         };
         End::Ssh { code: status.and_then(|status| status.code()), said: self.said.last() }
-    }
-}
-
-/// What a capture is written to.
-enum Target {
-    File(std::fs::File),
-    Program(Child),
-}
-
-impl Target {
-    fn open(target: &str) -> io::Result<Self> {
-        let Some(command) = target.strip_prefix('|') else {
-            let file = OpenOptions::new().write(true).create(true).truncate(true).open(target)?;
-            return Ok(Self::File(file));
-        };
-        let mut program = Command::new("/bin/sh");
-        // The terminal is the views'.
-        let program = program.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        program.spawn().map(Self::Program)
     }
 }
 
