@@ -1,7 +1,5 @@
 //! What one boot leaves for the next one: which configuration did not come to run, and the log.
 
-use std::time::Instant;
-
 use anyhow::{Context as _, Result, ensure};
 use control::Event;
 use serde_json::json;
@@ -128,11 +126,7 @@ fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ("emulator machine-watchdog=20 selftest=stuck-at-configuration", true, true);
     let mut session = context.boot(&setup)?;
     // What is for COM2 waits in its queue when the boot hangs. COM1 has been written.
-    let (begun, last) = (Instant::now(), format!(" boot {}; what it leaves", ATTEMPTS + 1));
-    while !session.console()?.contains(&last) {
-        ensure!(begun.elapsed() < seconds(600), "no{last}\n{}", session.console()?);
-        std::thread::sleep(seconds(1) / 10);
-    }
+    session.shown(&format!(" boot {}; what it leaves", ATTEMPTS + 1), 0, seconds(600))?;
     runs_with_previous(context, &mut session, "boot 2 did not come to its control loop")?;
     session.shut_down().map(drop)
 }
