@@ -5,6 +5,7 @@ use crate::{
     mem::Stacks,
 };
 use alloc::vec::Vec;
+use findings::machine::Taken;
 use spin::Once;
 
 /// What was found at boot.
@@ -17,6 +18,10 @@ pub struct Facts {
     pub ranges: Vec<(u64, u64)>,
     /// Usable memory in bytes, before anything was taken.
     pub memory: u64,
+    /// What was in use of it before the hypervisor took any, but for the modules.
+    pub taken: Vec<Taken>,
+    /// Bytes of it that were free then.
+    pub free: u64,
     /// The boot core's own stacks.
     pub stacks: Stacks,
 }

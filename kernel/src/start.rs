@@ -15,9 +15,10 @@ use crate::{
     step::{self, Step},
     symbols, trace, uplink, virt, watchdog,
 };
-use alloc::{format, vec::Vec};
+use alloc::{borrow::ToOwned as _, format, vec::Vec};
 use boot::{console::Consoles, information::Information};
 use config::Scheduling;
+use findings::machine::Taken;
 
 /// The entry from `start.s`. The core is in 64-bit mode on the boot stack, the first 4 GiB are mapped, interrupts are
 /// off.
@@ -45,9 +46,10 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
         halt(format_args!("GRUB's boot information at {information:#x} is unusable"));
     };
     step::begin(Step::Memory);
-    if let Err(e) = claim_memory(info, u64::from(information)) {
-        halt(format_args!("no memory for the hypervisor itself: {e}"));
-    }
+    let (taken, free) = match claim_memory(info, u64::from(information)) {
+        Ok(claimed) => claimed,
+        Err(e) => halt(format_args!("no memory for the hypervisor itself: {e}")),
+    };
     let usable: Vec<_> = info.usable().collect();
     let memory = usable.iter().map(|(s, e)| e.saturating_sub(*s)).sum();
     step::begin(Step::Acpi);
@@ -83,7 +85,7 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
                     firmware::MAX_MODULES
                 ));
             }
-            facts::set(Facts { modules, platform, ranges: usable, memory, stacks });
+            facts::set(Facts { modules, platform, ranges: usable, memory, taken, free, stacks });
             cores::continue_on(stacks.main, on_own_stack)
         }
         Err(e) => halt(format_args!("no stack for the boot core: {e}")),
@@ -91,27 +93,28 @@ extern "C" fn start_rust(magic: u32, information: u32) -> ! {
 }
 
 /// Finds the free memory and takes the heap from it. Nothing may allocate before this has run. `at`: the address of
-/// GRUB's information.
-fn claim_memory(info: Information<'_>, at: u64) -> Result<(), memory::frames::OutOfMemory> {
+/// GRUB's information. Returns what was in use before, but for the modules, and the free bytes without all of that.
+fn claim_memory(info: Information<'_>, at: u64) -> Result<(Vec<Taken>, u64), memory::frames::OutOfMemory> {
     let mut frames = mem::FRAMES.lock();
     for (start, end) in info.usable() {
         frames.add(start, end);
     }
-    let (start, end) = mem::image();
-    frames.reserve(start, end);
-    frames.reserve(at, at.saturating_add(info.len()));
-    for m in info.modules() {
-        frames.reserve(m.start, m.end);
-    }
-    for (start, end) in symbols::find(info) {
+    let (image, information) = (mem::image(), (at, at.saturating_add(info.len())));
+    let symbols = symbols::find(info);
+    // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
+    let vectors = (0, 0x1000);
+    let modules = || info.modules().map(|module| (module.start, module.end));
+    for (start, end) in [image, information, vectors].into_iter().chain(symbols).chain(modules()) {
         frames.reserve(start, end);
     }
-    // The real-mode vectors and the BIOS data area. Firmware in system management mode may still read them.
-    frames.reserve(0, 0x1000);
-    let used = info.modules().map(|module| module.end).fold(end, u64::max);
-    boots::kept::begin(&mut frames, used);
+    let used = modules().map(|(_, end)| end).fold(image.1, u64::max);
+    let kept = boots::kept::begin(&mut frames, used);
+    let free = frames.free();
     drop(frames);
-    heap::start()
+    heap::start()?;
+    let single = [("image", image), ("boot information", information), ("the firmware's first page", vectors)];
+    let named = single.into_iter().chain(symbols.map(|range| ("symbols", range))).chain(kept.iter().map(|&range| ("log", range)));
+    Ok((named.map(|(what, (start, end))| (what.to_owned(), start, end)).collect(), free))
 }
 
 extern "C" fn on_own_stack() -> ! {
@@ -230,6 +233,11 @@ extern "C" fn on_own_stack() -> ! {
     engines::choose_loops();
     engines::launch();
     engines::report_speed();
+    let modules = facts.modules.iter().map(|module| {
+        (format!("module {}", module.name), module.start, module.start.saturating_add(module.len))
+    });
+    let taken: Vec<_> = facts.taken.iter().cloned().chain(modules).collect();
+    report::add_all(findings::machine::memory_map(&facts.ranges, &taken, facts.free));
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));

@@ -38,21 +38,41 @@ impl Format {
     }
 }
 
-/// Makes the image `place`.
-///
-/// - `prefix`: the folder with `grub.cfg`. Without a device it is on the medium that GRUB was started from.
-/// - `modules`: GRUB's modules in it. Those that they need come by themselves.
-/// - `first`: commands that run before `grub.cfg` is read. Their file is `place` with the extension `cfg`.
-pub fn image(format: Format, prefix: &str, modules: &[&str], first: Option<&str>, place: &Path) -> Result<()> {
-    let mut command = tools::program("usr/bin/grub-mkimage");
-    command.arg("--directory").arg(format.folder());
-    command.args(["--format", format.name(), "--prefix", prefix, "--output"]).arg(place);
-    if let Some(first) = first {
-        let config = place.with_extension("cfg");
-        fs::write(&config, first).with_context(|| format!("cannot write {}", config.display()))?;
-        command.arg("--config").arg(config);
+/// An image to be made.
+pub struct Image<'a> {
+    /// What starts it.
+    pub format: Format,
+    /// The folder with `grub.cfg`. Without a device it is on the medium that GRUB was started from.
+    pub prefix: &'a str,
+    /// GRUB's modules in it. Those that they need come by themselves.
+    pub modules: &'a [&'a str],
+    /// Commands that run before `grub.cfg` is read. Their file is the image's path with the extension `cfg`.
+    pub first: Option<&'a str>,
+    /// A file that is GRUB's device `memdisk`.
+    pub memory_disk: Option<&'a Path>,
+}
+
+impl<'a> Image<'a> {
+    /// An image without commands of its own and without a memory disk.
+    pub fn new(format: Format, prefix: &'a str, modules: &'a [&'a str]) -> Self {
+        Self { format, prefix, modules, first: None, memory_disk: None }
     }
-    tools::quietly(command.args(modules), "grub-mkimage").map(drop)
+
+    /// Makes the image `place`.
+    pub fn make(&self, place: &Path) -> Result<()> {
+        let mut command = tools::program("usr/bin/grub-mkimage");
+        command.arg("--directory").arg(self.format.folder());
+        command.args(["--format", self.format.name(), "--prefix", self.prefix, "--output"]).arg(place);
+        if let Some(first) = self.first {
+            let config = place.with_extension("cfg");
+            fs::write(&config, first).with_context(|| format!("cannot write {}", config.display()))?;
+            command.arg("--config").arg(config);
+        }
+        if let Some(disk) = self.memory_disk {
+            command.arg("--memdisk").arg(disk);
+        }
+        tools::quietly(command.args(self.modules), "grub-mkimage").map(drop)
+    }
 }
 
 /// Reads a file of GRUB's for BIOS, such as `boot.img`: the code of a disk's first block.

@@ -42,15 +42,19 @@ pub struct Parts {
 #[derive(Debug, Args)]
 pub struct Options {
     /// A USB stick's image. It boots by BIOS and by UEFI.
-    #[arg(long, conflicts_with_all = ["cd", "pxe"])]
+    #[arg(long, conflicts_with_all = ["cd", "pxe", "efi"])]
     usb: bool,
     /// A CD's image, which boots by BIOS and by UEFI. This is the default.
-    #[arg(long, conflicts_with = "pxe")]
+    #[arg(long, conflicts_with_all = ["pxe", "efi"])]
     cd: bool,
     /// A folder for a TFTP server: machines boot from it by network, by BIOS (PXE) and by UEFI.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "efi")]
     pxe: bool,
-    /// Where to put it. What is there is replaced [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe].
+    /// One program for UEFI with all files in it, which firmware loads by HTTP boot.
+    #[arg(long)]
+    efi: bool,
+    /// Where to put it. What is there is replaced [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe,
+    /// sidecore-http.efi with --efi].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// A sidecore.toml to put on it [default: that of --modules, or the two guests of `cargo mk run`].
@@ -96,9 +100,10 @@ fn kernel_options(text: &str) -> Result<String, String> {
 /// `cargo mk image`.
 pub fn verb(options: &Options) -> Result<Outcome> {
     let Options { config, management, keys, host_key, .. } = options;
-    let usual = match (options.usb, options.pxe) {
-        (true, _) => "sidecore.img",
-        (_, true) => "sidecore-pxe",
+    let usual = match (options.usb, options.pxe, options.efi) {
+        (true, ..) => "sidecore.img",
+        (_, true, _) => "sidecore-pxe",
+        (.., true) => "sidecore-http.efi",
         _ => "sidecore.iso",
     };
     let place = options.output.clone().unwrap_or_else(|| paths::target().join(usual));
@@ -139,6 +144,8 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     }
     let built = if options.usb {
         media::stick(&content, media::Stick { size: options.size, esp: options.esp, before_grub: None }, &work, &place)
+    } else if options.efi {
+        media::program(&content, &work, &place)
     } else {
         media::cd(&content, media::Cd { uefi: true }, &work, &place)
     };
@@ -287,13 +294,14 @@ pub fn disc(setup: &Setup, folder: &Path, checked: bool) -> Result<PathBuf> {
         Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp => {
             media::network(&content, None, folder, &place)?;
         }
+        Medium::Program => media::program(&content, folder, &place)?,
     }
     Ok(place)
 }
 
 /// The files of a boot server, by their paths on it.
 ///
-/// - `srv/sidecore`: the folder for booting by network, with the CD's image `sidecore.iso`.
+/// - `srv/sidecore`: the folder for booting by network, with the CD's image `sidecore.iso` and the program `sidecore-http.efi`.
 /// - `boot-server/NAME.conf`: each dnsmasq.conf, and nginx.conf.
 /// - `boot-server/by-dhcp`, `boot-server/named`: GRUB's images that ask the server that DHCP names, or this one.
 ///
@@ -305,9 +313,12 @@ pub fn served(served: &Served, folder: &Path) -> Result<Vec<Entry>> {
     let content =
         |load_config| media::Content::new(&kernel, &modules, load_config, |lines| menu(setup.options, lines), folder);
     let mut add = |path: String, source: PathBuf| files.push(Entry { path, source });
-    let iso = folder.join("sidecore.iso");
-    media::cd(&content(media::CONFIG_OF_MEDIUM)?, media::Cd { uefi: true }, folder, &iso)?;
+    let (iso, program) = (folder.join("sidecore.iso"), folder.join("sidecore-http.efi"));
+    let own = content(media::CONFIG_OF_MEDIUM)?;
+    media::cd(&own, media::Cd { uefi: true }, folder, &iso)?;
+    media::program(&own, folder, &program)?;
     add("srv/sidecore/sidecore.iso".to_owned(), iso);
+    add("srv/sidecore/sidecore-http.efi".to_owned(), program);
     let content = content(media::CONFIG_BY_MACHINE)?;
     for loaders in [Loaders::ServerByDhcp, Loaders::ServerNamed] {
         let server = (loaders == Loaders::ServerNamed).then(|| ADDRESS.parse()).transpose()?;

@@ -1,4 +1,5 @@
-//! Media that boot a server: a USB stick, a CD, and a folder for booting by network. Each boots by BIOS and by UEFI.
+//! Media that boot a server: a USB stick, a CD, a folder for booting by network, and one program for UEFI. All but the last boot by BIOS
+//! and by UEFI.
 //!
 //! Every medium has the same files: `sidecore`, `sidecore.toml`, the other boot modules below `modules/`, and GRUB's menu
 //! `boot/grub/grub.cfg`. The same input gives the same bytes: identifiers come from a hash of all files, and times from
@@ -7,11 +8,13 @@
 mod cd;
 mod content;
 mod network;
+mod program;
 mod stick;
 
 pub use cd::{Cd, cd};
 pub use content::{CONFIG_OF_MEDIUM, Content, folder};
 pub use network::{CONFIG_BY_MACHINE, LOADERS, network};
+pub use program::program;
 pub use stick::{Stick, judge, stick};
 
 /// The folder of GRUB's menu on every medium.

@@ -14,9 +14,9 @@ use crate::setup::Setup;
 const LIMIT: Duration = Duration::from_secs(60);
 const GUIDE: &str = include_str!("../../boot/README.md");
 
-/// What the machine serves: a folder for booting by network, and a CD's image `sidecore.iso` in it.
+/// What the machine serves: a folder for booting by network, and in it a CD's image `sidecore.iso` and a program `sidecore-http.efi`.
 pub struct Served {
-    /// The boot modules of both. Its `sidecore.toml` is for machines that have no configuration of their own.
+    /// The boot modules of all three. Its `sidecore.toml` is for machines that have no configuration of their own.
     pub setup: Setup,
     /// The configurations of single machines in the folder, by UUID or MAC address, perhaps with `.previous` behind.
     pub machines: Vec<(String, String)>,
@@ -29,11 +29,13 @@ pub enum Conf {
     Dhcp,
     /// The guide's beside another DHCP server.
     Proxy,
+    /// That of [`Self::Dhcp`] with the program for UEFI in the place of the CD's image, as the guide says.
+    Program,
 }
 
 impl Conf {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Dhcp, Self::Proxy];
+    pub const ALL: [Self; 3] = [Self::Dhcp, Self::Proxy, Self::Program];
 
     /// Its name: that of its file without `.conf`.
     #[must_use]
@@ -41,6 +43,7 @@ impl Conf {
         match self {
             Self::Dhcp => "dhcp",
             Self::Proxy => "proxy",
+            Self::Program => "program",
         }
     }
 
@@ -52,6 +55,7 @@ impl Conf {
         match self {
             Self::Dhcp => guide("dhcp-range=192.168.1.100,192.168.1.199"),
             Self::Proxy => guide("dhcp-range=192.168.1.0,proxy"),
+            Self::Program => Ok(Self::Dhcp.text()?.replace("/sidecore.iso\n", "/sidecore-http.efi\n")),
         }
     }
 }
@@ -74,7 +78,7 @@ pub const MACHINE: linux::Setup = linux::Setup {
     number: 1,
     cpus: 1,
     // All files are in memory, at first twice.
-    memory_mib: 640,
+    memory_mib: 768,
     reboots: false,
     options: "sc.ip=192.168.1.2/24",
 };
@@ -152,6 +156,7 @@ mod tests {
             assert!(text.contains("tftp-root=/srv/sidecore\n"), "{text}");
             assert_eq!(text.contains(",proxy"), conf == Conf::Proxy, "{text}");
             assert_eq!(text.contains("sidecore.iso"), conf == Conf::Dhcp, "{text}");
+            assert_eq!(text.contains("sidecore-http.efi"), conf == Conf::Program, "{text}");
         }
         assert_eq!(MACHINE.options, format!("sc.ip={ADDRESS}/24"));
         assert!(guide("no such line").is_err());

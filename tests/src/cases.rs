@@ -24,6 +24,7 @@ mod machine_watchdog;
 mod management;
 mod maps;
 mod media;
+mod memory_map;
 mod network;
 mod network_boot;
 mod nvme;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         cable::list(),
         operator_tools::list(),
         maps::list(),
+        memory_map::list(),
         block::list(),
         fio::list(),
         nvme::list(),

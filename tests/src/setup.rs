@@ -242,15 +242,23 @@ pub enum Medium {
     NetworkBios,
     /// The same, by UEFI (PXE). On QEMU.
     NetworkUefi,
-    /// The same, by UEFI with HTTP. On QEMU.
+    /// The same, by UEFI with HTTP: the CD's image. On QEMU.
     NetworkHttp,
+    /// The same: the program for UEFI with all files in it. On QEMU.
+    Program,
 }
 
 impl Medium {
+    /// Whether UEFI loads it by HTTP.
+    #[must_use]
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::NetworkHttp | Self::Program)
+    }
+
     /// Whether it is the network.
     #[must_use]
     pub fn is_network(self) -> bool {
-        matches!(self, Self::NetworkBios | Self::NetworkUefi | Self::NetworkHttp)
+        matches!(self, Self::NetworkBios | Self::NetworkUefi) || self.is_http()
     }
 }
 
@@ -305,6 +313,8 @@ pub struct Setup {
     pub offline: u32,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// Memory of each NUMA node in MiB, together all of it; the first has all processors. None: there are no nodes. On QEMU.
+    pub nodes: &'static [u32],
     /// What it boots from.
     pub medium: Medium,
     /// The network that it boots from, if that is its medium.
@@ -398,6 +408,7 @@ impl Setup {
             sockets: 1,
             offline: 0,
             memory_mib,
+            nodes: &[],
             medium: Medium::Disc,
             network: None,
             iommu: None,

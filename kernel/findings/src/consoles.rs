@@ -2,16 +2,12 @@
 
 use alloc::{format, vec, vec::Vec};
 use boot::console::{Consoles, Source};
-use control::{RECORD, ReportEntry, ReportKind};
+use control::{RECORD, ReportEntry};
 
-use crate::{entry, fallback, warning};
+use crate::{decision, fallback, warning};
 
 /// A UART that is there: its first I/O port and its rate in baud.
 pub type Found = (u16, u32);
-
-fn decision(text: alloc::string::String) -> ReportEntry {
-    entry(ReportKind::Decision, text)
-}
 
 /// People's serial port. `found`: the UART that was taken, which is COM1 if there is none where it was wanted.
 #[must_use]
@@ -27,7 +23,7 @@ pub fn people(wanted: &Consoles, found: Option<Found>) -> Vec<ReportEntry> {
         }
     };
     said.push(match (wanted.people.map(|uart| uart.port), found) {
-        (None, _) => decision("people have no serial port, as the command line says".into()),
+        (None, _) => decision("people have no serial port, as the command line says"),
         (Some(wanted), Some((port, rate))) if port == wanted => {
             decision(format!("people's console is the UART at port {port:#x} with {rate} baud{why}"))
         }
@@ -55,6 +51,7 @@ pub fn programs(people: Option<Found>, found: Option<Found>) -> Vec<ReportEntry>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control::ReportKind;
     use boot::acpi::Spcr;
     use boot::console::{COM1, Uart, choose};
 

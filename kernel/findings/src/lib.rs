@@ -45,6 +45,10 @@ fn found(text: impl Into<String>) -> ReportEntry {
     entry(ReportKind::Found, text)
 }
 
+fn decision(text: impl Into<String>) -> ReportEntry {
+    entry(ReportKind::Decision, text)
+}
+
 fn fallback(text: impl Into<String>) -> ReportEntry {
     entry(ReportKind::Fallback, text)
 }

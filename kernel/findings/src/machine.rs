@@ -5,12 +5,35 @@ use boot::acpi::EcamWindow;
 use control::ReportEntry;
 use drivers::ioapic::Masked;
 
-use crate::{fallback, found, warning};
+use crate::{decision, fallback, found, warning};
 
 /// Usable memory of so many bytes.
 #[must_use]
 pub fn memory(bytes: u64) -> ReportEntry {
     found(format!("{} MiB of memory", bytes >> 20))
+}
+
+/// Ranges of addresses in a line of the report.
+const RANGES: usize = 3;
+
+/// Memory that was in use before sidecore gave any away: what for, its start, and its end (exclusive).
+pub type Taken = (String, u64, u64);
+
+/// The firmware's map of usable memory, what was taken of it before anything was given away, and the free bytes after that. `map`: start and
+/// end (exclusive) of each range.
+#[must_use]
+pub fn memory_map(map: &[(u64, u64)], taken: &[Taken], free: u64) -> Vec<ReportEntry> {
+    let range = |start: u64, end: u64| format!("{start:#x} to {end:#x}");
+    let map = map.chunks(RANGES).map(|few| {
+        let few: Vec<_> = few.iter().map(|&(start, end)| range(start, end)).collect();
+        decision(format!("memory map: {}", few.join(", ")))
+    });
+    let taken = taken.chunks(RANGES).map(|few| {
+        let few: Vec<_> = few.iter().map(|(what, start, end)| format!("{} {what}", range(*start, *end))).collect();
+        decision(format!("memory taken of it: {}", few.join(", ")))
+    });
+    let free = decision(format!("memory that is free after that: {} KiB", free >> 10));
+    map.chain(taken).chain([free]).collect()
 }
 
 /// The ways to PCI's configuration space: the windows of ACPI's MCFG.
@@ -108,6 +131,19 @@ mod tests {
         assert_eq!(said[1], warning("1 entries of I/O APICs cannot be masked"));
         assert_eq!(said[2], warning("no I/O APIC answers at 0xfec01000, where ACPI's MADT has one"));
         assert_eq!(io_apics(&[]), []);
+    }
+
+    #[test]
+    fn the_memory_map_has_three_ranges_a_line_and_what_was_taken_by_name() {
+        let map = [(0x1000, 0x9f000), (0x10_0000, 0x8000_0000), (1 << 32, 3 << 31), (1 << 40, 1 << 41)];
+        let taken = [("image".to_owned(), 0x20_0000, 0x30_0000), ("module a".to_owned(), 1 << 24, (1 << 24) + 5)];
+        let lines = [
+            "memory map: 0x1000 to 0x9f000, 0x100000 to 0x80000000, 0x100000000 to 0x180000000",
+            "memory map: 0x10000000000 to 0x20000000000",
+            "memory taken of it: 0x200000 to 0x300000 image, 0x1000000 to 0x1000005 module a",
+            "memory that is free after that: 7 KiB",
+        ];
+        assert_eq!(memory_map(&map, &taken, 7 << 10), lines.map(decision));
     }
 
     #[test]

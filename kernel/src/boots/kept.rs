@@ -20,6 +20,8 @@ use spin::Mutex;
 const AREA_ENDS: [u64; 2] = [32 << 20, 64 << 20];
 /// The third area begins behind image and modules, at a multiple of this. So it is where it was if a module has become a little larger.
 const STEP: u64 = 4 << 20;
+/// Most areas.
+const AREAS: usize = AREA_ENDS.len() + 1;
 /// Most bytes of log that the firmware's store gets.
 const STORE_LOG: usize = 7 << 10;
 const _: () = assert!(STORE_LOG <= u16::MAX as usize);
@@ -29,12 +31,14 @@ static BEFORE: Mutex<Option<Before<'static>>> = Mutex::new(None);
 /// Lines of an earlier boot are being shown. They are not this boot's, so they are not in its log.
 static QUOTES: AtomicBool = AtomicBool::new(false);
 
-/// Takes the areas out of the free memory, and begins the log of this boot. `used`: the end of image and modules.
-pub fn begin(frames: &mut Frames, used: u64) {
+/// Takes the areas out of the free memory, and begins the log of this boot. `used`: the end of image and modules. Returns start and end
+/// (exclusive) of each area.
+pub fn begin(frames: &mut Frames, used: u64) -> heapless::Vec<(u64, u64), AREAS> {
     let starts = AREA_ENDS.into_iter().map(|end| end.saturating_sub(AREA as u64));
     let behind = used.checked_next_multiple_of(STEP).filter(|behind| *behind < 4 << 30);
     let taken = starts.chain(behind).filter(|start| frames.take(*start, AREA as u64));
-    let areas = taken.map(|start| {
+    let taken: heapless::Vec<_, AREAS> = taken.map(|start| (start, start.saturating_add(AREA as u64))).collect();
+    let areas = taken.iter().map(|&(start, _)| {
         // SAFETY: the memory was free, is taken now, and lies below 4 GiB, so it is mapped at its physical address from the
         // boot on. Nobody else names it, and bytes may have any value.
         unsafe { slice::from_raw_parts(ptr::with_exposed_provenance::<AtomicU8>(start as usize), AREA) }
@@ -42,6 +46,7 @@ pub fn begin(frames: &mut Frames, used: u64) {
     let (keeper, before) = Keeper::begin(areas);
     *KEEPER.lock() = Some(keeper);
     *BEFORE.lock() = before;
+    taken
 }
 
 /// What the boot before has left in memory.

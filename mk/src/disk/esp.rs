@@ -41,7 +41,7 @@ pub fn files(spec: &Spec, root: &Path, work: &Path) -> Result<Vec<Entry>> {
 /// Makes GRUB's image. It reads its menu from the partition that it was started from.
 pub fn grub(work: &Path) -> Result<PathBuf> {
     let place = work.join("BOOTX64.EFI");
-    grub::image(Format::Efi, "/EFI/BOOT", MODULES, None, &place)?;
+    grub::Image::new(Format::Efi, "/EFI/BOOT", MODULES).make(&place)?;
     Ok(place)
 }
 

@@ -178,6 +178,11 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
     let most = setup.cpus + setup.offline;
     let processors = format!("{},maxcpus={most},sockets={},threads={}", setup.cpus, setup.sockets, setup.threads);
     command.args(["-smp", &processors, "-m", &format!("{}M", setup.memory_mib)]);
+    for (node, mib) in setup.nodes.iter().enumerate() {
+        let processors = if node == 0 { format!(",cpus=0-{}", most - 1) } else { String::new() };
+        command.args(["-object", &format!("memory-backend-ram,id=node{node},size={mib}M")]);
+        command.args(["-numa", &format!("node,nodeid={node},memdev=node{node}{processors}")]);
+    }
     command.args(["-nic", "none", "-display", "none", "-nodefaults"]);
     command.args(["-vga", if setup.no_screen { "none" } else { "std" }]);
     if setup.after_reset.is_some() {
@@ -213,7 +218,8 @@ fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
         | Medium::CdUefi
         | Medium::DiskUefi
         | Medium::NetworkUefi
-        | Medium::NetworkHttp => {
+        | Medium::NetworkHttp
+        | Medium::Program => {
             uefi(command, run.folder, "")?;
         }
         Medium::StickSecureBoot => {
@@ -240,10 +246,10 @@ fn boot_from(command: &mut Command, run: &Run<'_>) -> Result<()> {
             command.args(["-drive", &format!("if=none,id=disk,format=raw,file={disc}")]);
             command.args(["-device", "ide-hd,drive=disk,bus=ide.0,bootindex=0"]);
         }
-        Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp => {
+        Medium::NetworkBios | Medium::NetworkUefi | Medium::NetworkHttp | Medium::Program => {
             let network = run.setup.network.as_ref().context("a machine that boots by network, and has none")?;
             boot_network::connect(command, network);
-            if run.setup.medium == Medium::NetworkHttp {
+            if run.setup.medium.is_http() {
                 // As a person does in the setup of firmware that has both: OVMF would try PXE first.
                 for version in ["IPv4", "IPv6"] {
                     let option = format!("name=opt/org.tianocore/{version}PXESupport,string=n");

@@ -29,7 +29,8 @@ pub struct Cd {
 pub fn cd(content: &Content, cd: Cd, work: &Path, place: &Path) -> Result<()> {
     let mut files = content.files.clone();
     let bios = work.join("bios.img");
-    grub::image(Format::BiosCd, PREFIX, &modules(&["biosdisk", "iorw", "iso9660", "memrw", "vbe"]), None, &bios)?;
+    let with = modules(&["biosdisk", "iorw", "iso9660", "memrw", "vbe"]);
+    grub::Image::new(Format::BiosCd, PREFIX, &with).make(&bios)?;
     files.push(Entry { path: BIOS.to_owned(), source: bios });
     let seed = if cd.uefi { Some(content.seed()?) } else { None };
     if let Some(seed) = &seed {
@@ -85,7 +86,7 @@ fn efi_image(content: &Content, seed: &Seed, mark: &str, work: &Path) -> Result<
     let efi = work.join("BOOTX64.EFI");
     let first = format!("search --no-floppy --file --set=root {mark}\nset prefix=($root){PREFIX}\n");
     let with = modules(&["efi_gop", "fat", "iso9660", "part_gpt", "part_msdos", "search", "search_fs_file"]);
-    grub::image(Format::Efi, PREFIX, &with, Some(&first), &efi)?;
+    grub::Image { first: Some(&first), ..grub::Image::new(Format::Efi, PREFIX, &with) }.make(&efi)?;
     let (image, size) = (work.join("efi.img"), fs::metadata(&efi)?.len().next_multiple_of(MIB) + MIB);
     File::create(&image)?.set_len(size)?;
     let files = [Entry { path: "EFI/BOOT/BOOTX64.EFI".to_owned(), source: efi }];

@@ -58,7 +58,8 @@ pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: 
     let drivers: [(Format, &[&str]); 2] = [(Format::BiosNetwork, &BIOS), (Format::Efi, &UEFI)];
     for (name, (format, driver)) in LOADERS.into_iter().zip(drivers) {
         let image = work.join(name);
-        grub::image(format, &prefix, &modules(&[&HERE[..], driver].concat()), Some(FIRST), &image)?;
+        let with = modules(&[&HERE[..], driver].concat());
+        grub::Image { first: Some(FIRST), ..grub::Image::new(format, &prefix, &with) }.make(&image)?;
         copy(&image, &place.join(name))?;
     }
     for file in &content.files {

@@ -45,14 +45,9 @@ pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> 
     let (bios, efi) = (work.join("core.img"), work.join("BOOTX64.EFI"));
     let here = ["fat", "part_gpt"];
     // The device before the comma is the one that BIOS has booted from.
-    grub::image(
-        Format::BiosDisk,
-        &format!("(,gpt2){PREFIX}"),
-        &modules(&[&here[..], &["biosdisk"]].concat()),
-        None,
-        &bios,
-    )?;
-    grub::image(Format::Efi, PREFIX, &modules(&[&here[..], &["efi_gop"]].concat()), None, &efi)?;
+    let with = modules(&[&here[..], &["biosdisk"]].concat());
+    grub::Image::new(Format::BiosDisk, &format!("(,gpt2){PREFIX}"), &with).make(&bios)?;
+    grub::Image::new(Format::Efi, PREFIX, &modules(&[&here[..], &["efi_gop"]].concat())).make(&efi)?;
     let mut files = content.files.clone();
     let mut start = |name: &str, source| files.push(Entry { path: format!("EFI/BOOT/{name}"), source });
     match stick.before_grub {

@@ -167,6 +167,7 @@ fn media(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ("esp", "stick with an EFI system partition", Medium::DiskUefi),
         ("cd", "CD", Medium::CdUefi),
         ("network", "folder for the network", Medium::NetworkUefi),
+        ("program", "program for UEFI", Medium::Program),
     ] {
         let name = format!("media-{short}");
         let setup = setup(&name, medium);

@@ -51,6 +51,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 "the network, by UEFI's HTTP boot of the CD's image into its RAM disk: two Linux guests ping",
                 |context, server| boots(context, server, &Way::new("http-iso", Medium::NetworkHttp, &STRANGER)),
             ),
+            check(
+                "http-uefi",
+                "the network, by UEFI's HTTP boot of one program with everything in it: two Linux guests ping",
+                |context, server| {
+                    let way = Way { conf: Conf::Program, ..Way::new("http-uefi", Medium::Program, &STRANGER) };
+                    boots(context, server, &way)
+                },
+            ),
         ],
     })]
 }
@@ -139,7 +147,7 @@ impl<'a> Way<'a> {
 /// Boots the server, and checks what dnsmasq and the HTTP server have sent.
 fn boots(context: &mut Context<'_>, server: &mut BootServer, way: &Way<'_>) -> Result<()> {
     let (medium, machine) = (way.medium, way.machine);
-    let (proxy, http) = (way.conf == Conf::Proxy, medium == Medium::NetworkHttp);
+    let (proxy, http) = (way.conf == Conf::Proxy, medium.is_http());
     server.serve(way.conf, if proxy { Loaders::ServerNamed } else { Loaders::ServerByDhcp })?;
     let mut setup = machine.setup(way.name);
     setup.medium = medium;
@@ -177,7 +185,7 @@ fn boots(context: &mut Context<'_>, server: &mut BootServer, way: &Way<'_>) -> R
         configs.extend(["/sidecore.toml".to_owned(), "/modules/previous.toml".to_owned()]);
     }
     let loader = if medium == Medium::NetworkBios { "/sidecore.0" } else { "/sidecore.efi" };
-    let mut files = vec!["/sidecore.iso"];
+    let mut files = vec![if medium == Medium::Program { "/sidecore-http.efi" } else { "/sidecore.iso" }];
     if !http {
         files = vec![loader, "/boot/grub/grub.cfg", "/sidecore", "/modules/vmlinuz", "/modules/initrd-small"];
         files.extend(configs.iter().map(String::as_str));

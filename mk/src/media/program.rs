@@ -1,0 +1,36 @@
+//! One program for UEFI with everything in it: GRUB, and all files of the medium as its memory disk. Firmware loads it by HTTP boot as
+//! it is, or from any place that it starts programs from. GRUB then needs neither a driver nor the network.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use scenarios::cpio::Archive;
+
+use super::{Content, PREFIX, modules};
+use crate::disk::fat::Entry;
+use crate::grub::{self, Format};
+
+/// Makes the program `place`. `work`: a folder for what is needed meanwhile.
+pub fn program(content: &Content, work: &Path, place: &Path) -> Result<()> {
+    let disk = work.join("memory-disk");
+    fs::write(&disk, archive(&content.files)?).with_context(|| format!("cannot write {}", disk.display()))?;
+    let (prefix, with) = (format!("(memdisk){PREFIX}"), modules(&["efi_gop", "memdisk", "newc"]));
+    let image = grub::Image { memory_disk: Some(&disk), ..grub::Image::new(Format::Efi, &prefix, &with) };
+    image.make(place)
+}
+
+/// The files as an archive that GRUB's module `newc` reads. A folder comes before what is in it.
+fn archive(files: &[Entry]) -> Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    let folders = files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+    for folder in folders.filter_map(Path::to_str).filter(|folder| !folder.is_empty()).collect::<BTreeSet<_>>() {
+        archive.directory(folder);
+    }
+    for Entry { path, source } in files {
+        let bytes = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
+        archive.file(path, 0o644, &bytes);
+    }
+    Ok(archive.finish())
+}
