@@ -12,7 +12,10 @@ use crate::{
     disks, emulator, engines,
     guests::Guests,
     machine_watchdog, management, modules, options, pci, power, report,
-    trace::reader::{EndAtPort, Reader},
+    trace::{
+        self,
+        reader::{EndAtPort, Reader},
+    },
 };
 use ::boots::settling::Settling;
 use ::trace::frames::{FIRST_UPLINK, Port};
@@ -119,7 +122,9 @@ impl Operator {
             if time::tsc() >= next {
                 next = time::tsc().saturating_add(time::micros(TICK));
                 core.works();
+                let begun = time::tsc();
                 self.tick();
+                trace::tick(core.index, time::tsc().wrapping_sub(begun));
             }
             if !engines::turn() {
                 timer::arm(next);
@@ -311,7 +316,7 @@ impl Operator {
                 let state = self.trace_state(None)?;
                 console::print(format_args!("{}", fmt::from_fn(|f| ::control::trace::show(&state, f))));
             }
-            Command::Trace { step: TraceStep::Save, .. } => {
+            Command::Trace { step: TraceStep::Save | TraceStep::SaveWithoutRips, .. } => {
                 return Err("records are sent on COM2 or to the management guest: ask there".into());
             }
             Command::Report => report::show(),
@@ -390,7 +395,7 @@ impl Operator {
             | Command::Report
             | Command::Version => Ok(()),
             Command::Trace { step: TraceStep::On, stop, classes } => {
-                self.trace.start(::control::trace::classes(&classes)?, stop)?;
+                self.trace.start(::control::trace::wanted(&classes)?, stop)?;
                 engines::choose_loops();
                 Ok(())
             }
@@ -399,7 +404,8 @@ impl Operator {
                 engines::choose_loops();
                 Ok(())
             }
-            Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
+            Command::Trace { step: TraceStep::Save, .. } => self.trace.save(true),
+            Command::Trace { step: TraceStep::SaveWithoutRips, .. } => self.trace.save(false),
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
             Command::Capture { guest, filter } => self.capture(&guest, &filter),
             Command::Captures => self.trace.save_captures(),
@@ -566,8 +572,11 @@ impl Operator {
                     Command::Port { .. } if caller.way == Way::Channel => {
                         Err("`port` is a command of COM2, where the port's output goes".into())
                     }
-                    Command::Trace { step: TraceStep::Save, .. } if caller.way == Way::Channel => {
-                        self.trace.save_to_port(|| management::open_trace_port(&self.guests))
+                    Command::Trace { step: step @ (TraceStep::Save | TraceStep::SaveWithoutRips), .. }
+                        if caller.way == Way::Channel =>
+                    {
+                        let rips = step == TraceStep::Save;
+                        self.trace.save_to_port(rips, || management::open_trace_port(&self.guests))
                     }
                     Command::Captures if caller.way == Way::Channel => {
                         self.trace.save_captures_to_port(|| management::open_trace_port(&self.guests))

@@ -30,12 +30,13 @@ use ::trace::{
         WITHHELD,
     },
     ring::{Ring as AnyRing, Slot},
+    sampling::{OneOf, Sampler},
 };
 use alloc::boxed::Box;
 use config::{Config, MAX_UPLINKS};
 use engine::{follow::FOLLOWED, observe::QueueValue};
 use latency::Time;
-use machine::{machine::Signal, observe::Exit, vcpu::Event};
+use machine::{machine::Signal, observe::Exit, reason::Reason, vcpu::Event};
 use memory::{frames::OutOfMemory, maps::Range};
 use spin::Once;
 
@@ -47,6 +48,10 @@ type CaptureRing = AnyRing<&'static [Slot<WORDS>], WORDS>;
 
 /// The classes that the cores write now.
 pub static ON: Switch = Switch::new();
+
+/// For how many exits of a vCPU for the same reason there is a record, while [`Classes::SAMPLED`] is on. It changes only while no
+/// class of records is on.
+static EXITS_ONE_OF: OneOf = OneOf::new();
 
 /// Slots of ports that can be captured: those of devices, and those of uplinks from [`FIRST_UPLINK`] on.
 const PORTS: usize = FIRST_UPLINK as usize + MAX_UPLINKS;
@@ -173,6 +178,15 @@ pub fn capture(core: CoreIndex, captured: Captured, bytes: &[u8]) {
     }
 }
 
+/// Records how long a tick of the control core took, if histograms are on. Only the control core calls it.
+pub fn tick(core: CoreIndex, ticks: u64) {
+    if on(Classes::HISTOGRAMS)
+        && let Some(owned) = owned(core)
+    {
+        latency::record(owned.histograms, Time::Tick as usize, ticks);
+    }
+}
+
 /// The trace of a vCPU's core.
 pub struct VcpuTrace {
     ring: Option<&'static Ring>,
@@ -180,6 +194,8 @@ pub struct VcpuTrace {
     /// TSC at which the vCPU's life has begun.
     since: u64,
     histograms: &'static [Histogram],
+    /// Which exits have records, while they are sampled.
+    sampler: Sampler<{ Reason::ALL.len() }>,
     guest: u8,
 }
 
@@ -197,6 +213,7 @@ impl VcpuTrace {
             kernel,
             since,
             histograms: owned.map_or(&[], |owned| owned.histograms),
+            sampler: Sampler::new(),
             guest: owned.map_or(NO_GUEST, |owned| owned.guest),
         }
     }
@@ -212,18 +229,40 @@ impl VcpuTrace {
     /// began.
     #[inline(always)]
     pub fn exit(&self, exit: &Exit) {
-        if on(Classes::HISTOGRAMS) {
-            self.exit_with_histogram(exit);
+        // One test for both, so that neither costs whoever has only records.
+        if on(Classes::HISTOGRAMS.union(Classes::SAMPLED)) {
+            self.exit_otherwise(exit);
         } else {
             self.exit_record(exit);
         }
     }
 
-    /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise.
+    /// Apart from [`VcpuTrace::exit_record`], which would save more registers otherwise. There are as many tests as if exits could
+    /// not be sampled for whoever has only histograms.
     #[inline(never)]
-    fn exit_with_histogram(&self, exit: &Exit) {
-        latency::record(self.histograms, exit.reason as usize, exit.end.wrapping_sub(exit.begin));
+    fn exit_otherwise(&self, exit: &Exit) {
         if on(Classes::EXITS) {
+            self.exit_chosen(exit);
+            // So that the call is no jump. Then the compiler makes the frame here only, and histograms alone pay for none.
+            core::hint::black_box(());
+        } else {
+            self.exit_histogram(exit);
+        }
+    }
+
+    #[inline(always)]
+    fn exit_histogram(&self, exit: &Exit) {
+        latency::record(self.histograms, exit.reason as usize, exit.end.wrapping_sub(exit.begin));
+    }
+
+    /// Records how long an exit took if histograms are on, and writes its record unless exits are sampled and it is none of the
+    /// samples.
+    #[inline(never)]
+    fn exit_chosen(&self, exit: &Exit) {
+        if on(Classes::HISTOGRAMS) {
+            self.exit_histogram(exit);
+        }
+        if !on(Classes::SAMPLED) || self.sampler.takes(exit.reason as usize, EXITS_ONE_OF.get()) {
             self.exit_record(exit);
         }
     }

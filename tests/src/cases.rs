@@ -19,6 +19,7 @@ mod interrupted;
 mod isolation;
 mod ixgbe;
 mod life;
+mod longest_tick;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
@@ -51,6 +52,7 @@ mod shell;
 mod smp;
 mod steady_load;
 mod trace;
+mod trace_sampled;
 mod trace_symbols;
 mod two_guests;
 mod uplink;
@@ -90,7 +92,9 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         machine_watchdog::list(),
         trace::list(),
         trace_symbols::list(),
+        trace_sampled::list(),
         cable::list(),
+        longest_tick::list(),
         operator_tools::list(),
         maps::list(),
         memory_map::list(),

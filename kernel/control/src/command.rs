@@ -31,6 +31,7 @@ pub(crate) struct Row {
     pub shell: Option<(&'static str, &'static str)>,
     /// The word in JSON. `None`: COM2 does not have it.
     pub json: Option<&'static str>,
+    /// What it needs, whatever its arguments are: [`Command::permission`] knows those that need less.
     pub permission: Permissions,
     pub arguments: &'static [Argument],
     /// Makes the command of what was given for its arguments.
@@ -230,9 +231,12 @@ commands! {
         step: TraceStep = STEP,
         /// For `on`: a core drops new records when its ring is full, instead of the oldest.
         stop: bool = STOP,
-        /// For `on`: names of classes with commas between them, or nothing: see [`crate::trace::classes`].
+        /// For `on`: names of classes with commas between them, `1/N`, or nothing: see [`crate::trace::wanted`].
         classes: String = CLASSES,
-    } => PROFILE, shell("trace", "records of what cores do"), json("trace");
+    } => PROFILE, shell(
+        "trace",
+        "records of what cores do; CLASSES: names with commas\nbetween them, and 1/N for a record of one of N exits"
+    ), json("trace");
     /// Has each end of one of a guest's interrupts exit, so that the trace has it. In the shell also `trace eoi`.
     TraceEoi {
         /// The guest.
@@ -327,7 +331,10 @@ impl Command {
     /// The permission that it needs.
     #[must_use]
     pub fn permission(&self) -> Permissions {
-        self.row().0.permission
+        match self {
+            Self::Trace { step, classes, .. } => step.permission(classes),
+            _ => self.row().0.permission,
+        }
     }
 
     /// Its word in the shell, or in JSON if the shell does not have it.

@@ -1,4 +1,4 @@
-//! How long exits, turns and visits took: the answer to `latency`, and the table of `show latency`.
+//! How long exits, turns, visits and the control core's ticks took: the answer to `latency`, and the table of `show latency`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::Text;
 use crate::table::layout::Cell::{Micros, Number, Numbered, Text as Word};
 use crate::table::layout::table;
 
-/// How long exits, turns and visits took since `trace on histograms`.
+/// How long exits, turns, visits and the control core's ticks took since `trace on histograms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
     /// The `id` of the command.
@@ -40,7 +40,7 @@ pub struct Durations {
     /// The id of the engine whose turns or visits these are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<u64>,
-    /// The reason of the exits, or `busy-turn`, `idle-turn` or `visit`; of a queue `arrival` (a request's arrival to its
+    /// The reason of the exits; of an engine `busy-turn`, `idle-turn` or `visit`; of nobody `tick`, a tick of the control core; of a queue `arrival` (a request's arrival to its
     /// completion), `taken` (completions published until the driver was seen to have taken them, an upper bound) or
     /// [`OCCUPANCY`], whose values are requests that wait at a visit, not ticks.
     pub what: Text,
@@ -85,7 +85,7 @@ pub fn show(latency: &Latency, out: &mut dyn fmt::Write) -> fmt::Result {
         let of = match (guest, engine) {
             (Some(guest), _) => Word(guest),
             (None, Some(engine)) => Numbered("engine", *engine),
-            (None, None) => Word(""),
+            (None, None) => Word("control core"),
         };
         [of, Word(what), Number(*count), us(*p50), us(*p90), us(*p99), us(*max)]
     });

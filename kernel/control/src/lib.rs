@@ -67,7 +67,7 @@ pub use self::capture::CapturedPort;
 pub use self::latency::{Durations, Latency, OCCUPANCY};
 pub use self::trace::{TraceState, TraceStep, TracedCore};
 pub use audit::{Audit, Note, Outcome, Record, show_records};
-pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES};
+pub use channel::{ANSWER, Channel, ChannelCounts, EVENTS, READ_BYTES, TICK_INSTRUCTIONS};
 pub use command::{Command, help};
 pub use complete::complete;
 pub use counters::{

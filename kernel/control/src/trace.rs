@@ -6,20 +6,22 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 use trace::Classes;
+use trace::sampling::MOST_ONE_OF;
 
-use crate::Text;
 use crate::argument::{Argument, Kind, words};
 use crate::capture::CapturedPort;
 use crate::fold::sentence_line;
-use crate::shown::Joined;
+use crate::no_memory::sentence;
+use crate::shown::{Joined, Shortened};
 use crate::table::layout::Cell::{Number, Text as Word};
 use crate::table::layout::table;
 use crate::unknown::unknown;
+use crate::{Permissions, Text};
 
 /// The step, as an argument of `trace`.
 pub(crate) const STEP: Argument = Argument {
     member: Some("step"),
-    shown: "on|off|show|save",
+    shown: "on|off|show|save|save-without-rips",
     needed: true,
     kind: Kind::Choice { what: "step of the trace", words: &TraceStep::NAMES },
 };
@@ -35,6 +37,21 @@ words! {
         Show = "show";
         /// Sends the records on COM2, until the trace is off and everything is sent.
         Save = "save";
+        /// The same without what needs the permission `profile`: records of exits have the RIP 0, and no block says where a
+        /// guest's kernel is.
+        SaveWithoutRips = "save-without-rips";
+    }
+}
+
+impl TraceStep {
+    /// The permission that it needs. `classes`: those that are to be switched on for it.
+    #[must_use]
+    pub const fn permission(self, classes: &str) -> Permissions {
+        match self {
+            Self::Show => Permissions::VIEW,
+            Self::SaveWithoutRips if classes.is_empty() => Permissions::VIEW,
+            Self::SaveWithoutRips | Self::Save | Self::On | Self::Off => Permissions::PROFILE,
+        }
     }
 }
 
@@ -50,13 +67,56 @@ pub fn classes(names: &str) -> Result<Classes, Text> {
     if names.is_empty() {
         return Ok(DEFAULT_CLASSES);
     }
-    names.split(',').try_fold(Classes::empty(), |all, name| {
-        if Classes::named(name) == Some(Classes::CAPTURES) {
-            return Err("`captures` is on while there is a filter: see `capture`".into());
+    names.split(',').try_fold(Classes::empty(), |all, name| Ok(all | class(name)?))
+}
+
+fn class(name: &str) -> Result<Classes, Text> {
+    match Classes::named(name) {
+        Some(class) if Classes::WRITTEN.contains(class) => Ok(class),
+        Some(Classes::CAPTURES) => Err("`captures` is on while there is a filter: see `capture`".into()),
+        Some(Classes::SAMPLED) => Err("exits are sampled by `1/N`, for a record of one of N".into()),
+        _ => Err(unknown("class", name, Classes::WRITTEN.names())),
+    }
+}
+
+/// What `trace on` is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The classes to switch on. [`Classes::SAMPLED`] is among them if not every exit has a record.
+    pub classes: Classes,
+    /// There is a record for so many exits of a vCPU for the same reason, from 1 to [`MOST_ONE_OF`].
+    pub exits_one_of: u32,
+}
+
+/// Reads what `trace on` is told: names of classes, and `1/N` for a record of one of N exits, with commas between them. No name:
+/// [`DEFAULT_CLASSES`].
+///
+/// # Errors
+/// As for [`classes`]; `1/N` is there twice, has another number, or `exits` are not wanted.
+pub fn wanted(words: &str) -> Result<Wanted, Text> {
+    let (mut named, mut one_of) = (None, None);
+    for word in words.split(',').filter(|_| !words.is_empty()) {
+        match word.strip_prefix("1/") {
+            None => named = Some(named.unwrap_or_default() | class(word)?),
+            Some(_) if one_of.is_some() => return Err("there is one `1/N`, for all exits".into()),
+            Some(number) => {
+                let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+                let number = number.parse().ok().filter(|number| is_number && (1..=MOST_ONE_OF).contains(number));
+                one_of = Some(number.ok_or_else(|| {
+                    let word = Shortened(word);
+                    sentence(format_args!("`{word}`: expected a number from 1 to {MOST_ONE_OF}"))
+                })?);
+            }
         }
-        let class = Classes::named(name).filter(|class| Classes::WRITTEN.contains(*class));
-        class.map(|class| all | class).ok_or_else(|| unknown("class", name, Classes::WRITTEN.names()))
-    })
+    }
+    let classes = named.unwrap_or(DEFAULT_CLASSES);
+    match one_of {
+        Some(exits_one_of) if !classes.contains(Classes::EXITS) => {
+            Err(sentence(format_args!("`1/{exits_one_of}` is of exits: add the class `exits`")))
+        }
+        Some(exits_one_of) if exits_one_of > 1 => Ok(Wanted { classes: classes | Classes::SAMPLED, exits_one_of }),
+        _ => Ok(Wanted { classes, exits_one_of: 1 }),
+    }
 }
 
 /// The state of the trace, in the answer to `trace show`.
@@ -67,6 +127,9 @@ pub struct TraceState {
     pub id: Option<u64>,
     /// Names of the classes that are on.
     pub classes: Vec<Text>,
+    /// There is a record for so many exits of a vCPU for the same reason. `None`: for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exits_one_of: Option<u32>,
     /// Whether a core drops new records when its ring is full, instead of the oldest.
     pub stop: bool,
     /// Whether records are being sent, on COM2 or to the management guest.
@@ -104,6 +167,10 @@ pub fn show(state: &TraceState, out: &mut dyn fmt::Write) -> fmt::Result {
         let full = if state.stop { "new records are dropped" } else { "the oldest records are dropped" };
         let classes = Joined(state.classes.iter());
         sentence_line(out, format_args!("on: {classes}; when a ring is full, {full}"))?;
+    }
+    if let Some(one_of) = state.exits_one_of {
+        let each = "of a vCPU for the same reason has a record";
+        sentence_line(out, format_args!("one of {one_of} exits {each}"))?;
     }
     if state.saving {
         out.write_str("records are being sent\n")?;

@@ -1,7 +1,7 @@
-//! How long exits, turns and visits take: histograms that each core keeps of its own work, and the control core reads.
+//! How long exits, turns, visits and the control core's ticks take: histograms that each core keeps of its own work, and the control core reads.
 //!
 //! A guest's core has a histogram for each reason of an exit, an engine's core one for each of [`Time`], and three for each queue
-//! that it follows. They are recorded while the class `histograms` is on. Each time that it is switched on, a new period
+//! that it follows, and the control core one for its ticks. They are recorded while the class `histograms` is on. Each time that it is switched on, a new period
 //! begins at zero.
 
 use ::control::Durations;
@@ -19,7 +19,7 @@ static PERIOD: AtomicU64 = AtomicU64::new(0);
 /// A bit of [`QueueValue::period`], so that it is not 0 before the first period of histograms.
 pub const FOLLOWED: u64 = 1 << 63;
 
-/// What takes time on an engine's core.
+/// What takes time on an engine's core or on the control core.
 #[derive(Clone, Copy)]
 pub enum Time {
     /// A turn that moved requests.
@@ -28,11 +28,13 @@ pub enum Time {
     IdleTurn,
     /// A visit to a queue.
     Visit,
+    /// A tick of the control core.
+    Tick,
 }
 
 impl Time {
     /// All of them, by number.
-    pub const ALL: [Self; 3] = [Self::BusyTurn, Self::IdleTurn, Self::Visit];
+    pub const ALL: [Self; 4] = [Self::BusyTurn, Self::IdleTurn, Self::Visit, Self::Tick];
 
     /// Its name in reports.
     pub const fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Time {
             Self::BusyTurn => "busy-turn",
             Self::IdleTurn => "idle-turn",
             Self::Visit => "visit",
+            Self::Tick => "tick",
         }
     }
 }

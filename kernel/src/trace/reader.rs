@@ -1,7 +1,7 @@
 //! How the control core reads the rings of all cores, and sends what is in them.
 
 use super::{
-    BLOCK, FILTERS, ON, Of, PORTS,
+    BLOCK, EXITS_ONE_OF, FILTERS, ON, Of, PORTS,
     header::header,
     latency::{self, Time},
     make, on, owned,
@@ -15,16 +15,16 @@ use ::control::{
     CapturedPort, Durations, Latency, NoMemory, Text, TraceState, TracedCore,
     capture::Wanted,
     sentence,
-    trace::{TRACE_END, trace_line},
+    trace::{TRACE_END, Wanted as WantedTrace, trace_line},
 };
 use ::trace::{
-    Classes,
+    Classes, Record,
     capture::filter::Filter,
     frames::FIRST_UPLINK,
     record::NO_GUEST,
     ring::{Cursor, WhenFull},
     saving::{Limits, Progress, Rings, Saving, Sink},
-    stream::{collect, collect_captures},
+    stream::{Scope, collect_captures, collect_changed},
 };
 use alloc::{format, string::String, vec::Vec};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -35,6 +35,9 @@ use machine::reason::Reason;
 const ENCODED: usize = BLOCK.div_ceil(3) * 4;
 /// Bytes of room on COM2 for the line of a block.
 const LINE: usize = ENCODED + 64;
+
+/// The control core.
+const CONTROL_CORE: CoreIndex = 0;
 
 /// How a trace is sent on COM2.
 const ON_COM2: Limits = Limits { blocks: 2, quiet: 20, stuck: None };
@@ -57,6 +60,9 @@ struct Sending {
     saving: Saving,
     to: To,
     what: What,
+    /// Of records: whether exits keep their RIPs, and what its reader knows of that.
+    rips: bool,
+    told: Scope,
 }
 
 /// What is sent.
@@ -120,22 +126,46 @@ impl To {
 }
 
 /// The rings of the cores that are sent.
-struct Sent<'a>(&'a mut [Traced], What);
+struct Sent<'a> {
+    cores: &'a mut [Traced],
+    what: What,
+    /// What the records have, and what their reader knows of it.
+    scope: Scope,
+    told: &'a mut Scope,
+}
+
+impl Sent<'_> {
+    /// Makes a block of what is left out, if that has changed. Returns its length in bytes; 0 if there is nothing to tell.
+    fn scope(&mut self, buffer: &mut [u8]) -> usize {
+        if self.what != What::Records || *self.told == self.scope {
+            return 0;
+        }
+        *self.told = self.scope;
+        // The buffer is larger.
+        self.scope.write(buffer).map_or(0, <[u8]>::len)
+    }
+}
 
 impl Rings for Sent<'_> {
     fn count(&self) -> usize {
-        self.0.len()
+        self.cores.len()
     }
 
     fn collect(&mut self, number: usize, buffer: &mut [u8]) -> usize {
-        let Some(traced) = self.0.get_mut(number) else { return 0 };
+        let scope = self.scope(buffer);
+        if scope > 0 {
+            return scope;
+        }
+        let rips = self.scope.rips;
+        let Some(traced) = self.cores.get_mut(number) else { return 0 };
         let core = traced.core as u32;
-        let kernel = if self.1 == What::Records { traced.kernel(buffer) } else { 0 };
+        let kernel = if self.what == What::Records && rips { traced.kernel(buffer) } else { 0 };
         if kernel > 0 {
             return kernel;
         }
-        let block = match (self.1, traced.captures) {
-            (What::Records, _) => collect(traced.ring, &mut traced.cursor, core, buffer),
+        let change = |record: Record| if rips { record } else { record.without_rip() };
+        let block = match (self.what, traced.captures) {
+            (What::Records, _) => collect_changed(traced.ring, &mut traced.cursor, core, buffer, change),
             (What::Captures, Some(ring)) => collect_captures(ring, &mut traced.captured, core, buffer),
             (What::Captures, None) => None,
         };
@@ -209,11 +239,19 @@ impl Reader {
     /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
     ///
     /// # Errors
-    /// No core has a ring.
-    pub fn start(&mut self, classes: Classes, stops: bool) -> Result<(), Text> {
+    /// No core has a ring; or the trace is on, and has records of another part of exits.
+    pub fn start(&mut self, wanted: WantedTrace, stops: bool) -> Result<(), Text> {
+        let WantedTrace { classes, exits_one_of } = wanted;
         self.has_rings()?;
+        let (was_off, now) = (What::Records.is_off(), EXITS_ONE_OF.get());
+        if !was_off && exits_one_of != now {
+            // What is in the rings would be taken for samples of the other kind.
+            return Err(sentence(format_args!(
+                "one of {now} exits has a record while this trace is on, not one of {exits_one_of}; `trace off` first"
+            )));
+        }
+        EXITS_ONE_OF.set(exits_one_of);
         self.stops = stops;
-        let was_off = What::Records.is_off();
         for traced in &mut self.cores {
             traced.ring.when_full(if stops { WhenFull::Stop } else { WhenFull::Overwrite });
             if was_off {
@@ -252,8 +290,8 @@ impl Reader {
         ON.set(classes);
     }
 
-    /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then what the
-    /// engines did, then the queues that they followed. `engines`: their ids and cores. `device` gives the guest of the device
+    /// Returns how long exits, turns and visits took in this period, for the request `id`: exits by guest and reason, then the control
+    /// core's ticks, then what the engines did, then the queues that they followed. `engines`: their ids and cores. `device` gives the guest of the device
     /// in a slot, its kind, and its number among the guest's devices of that kind.
     ///
     /// # Errors
@@ -300,9 +338,11 @@ impl Reader {
                 Durations::of(what.name(), &latency::totals(of_core(core).into_iter(), what as usize))
             };
             let named = move |durations| Ok(Durations { engine: Some(id as u64), ..durations });
-            Time::ALL.into_iter().filter_map(of).map(named)
+            Time::ALL.into_iter().filter(|what| !matches!(what, Time::Tick)).filter_map(of).map(named)
         });
-        let rows = ::control::collect(exits.chain(engines).chain(queues))?;
+        let ticks = latency::totals(of_core(CONTROL_CORE).into_iter(), Time::Tick as usize);
+        let ticks = Durations::of(Time::Tick.name(), &ticks).map(Ok);
+        let rows = ::control::collect(exits.chain(ticks).chain(engines).chain(queues))?;
         Ok(Latency { id, on: on(Classes::HISTOGRAMS), tsc_hz: time::rates().tsc, rows })
     }
 
@@ -317,15 +357,15 @@ impl Reader {
         if self.cores.is_empty() { Err("no core has a ring: `memory` of [trace] is 0K".into()) } else { Ok(()) }
     }
 
-    /// Begins to send the records on COM2.
+    /// Begins to send the records on COM2. `rips`: with guests' RIPs and where their kernels are.
     ///
     /// # Errors
     /// No core has a ring, it is being done already, or there is no COM2.
-    pub fn save(&mut self) -> Result<(), Text> {
+    pub fn save(&mut self, rips: bool) -> Result<(), Text> {
         if !console::has_com2() {
             return Err("records are sent on COM2, which this machine does not have".into());
         }
-        self.begin(What::Records, ON_COM2, || Ok(To::Com2))
+        self.begin(What::Records, rips, ON_COM2, || Ok(To::Com2))
     }
 
     /// Begins to send the captured frames on COM2.
@@ -336,7 +376,7 @@ impl Reader {
         if !console::has_com2() {
             return Err("captured frames are sent on COM2, which this machine does not have".into());
         }
-        self.begin(What::Captures, ON_COM2, || Ok(To::Com2))
+        self.begin(What::Captures, false, ON_COM2, || Ok(To::Com2))
     }
 
     /// Begins to send the captured frames to the management guest.
@@ -344,18 +384,24 @@ impl Reader {
     /// # Errors
     /// As for [`Reader::save_to_port`].
     pub fn save_captures_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
-        self.begin(What::Captures, ON_PORT, || open().map(To::Port))
+        self.begin(What::Captures, false, ON_PORT, || open().map(To::Port))
     }
 
-    /// Begins to send the records to the management guest. `open` opens its port on this side.
+    /// Begins to send the records to the management guest. `rips`: as for [`Reader::save`]. `open` opens its port on this side.
     ///
     /// # Errors
     /// No core has a ring, it is being done already, or the port cannot be opened.
-    pub fn save_to_port(&mut self, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
-        self.begin(What::Records, ON_PORT, || open().map(To::Port))
+    pub fn save_to_port(&mut self, rips: bool, open: impl FnOnce() -> Result<Opening, Text>) -> Result<(), Text> {
+        self.begin(What::Records, rips, ON_PORT, || open().map(To::Port))
     }
 
-    fn begin(&mut self, what: What, limits: Limits, to: impl FnOnce() -> Result<To, Text>) -> Result<(), Text> {
+    fn begin(
+        &mut self,
+        what: What,
+        rips: bool,
+        limits: Limits,
+        to: impl FnOnce() -> Result<To, Text>,
+    ) -> Result<(), Text> {
         self.has_rings()?;
         let busy = |sending: &Sending| {
             let (sent, way) = (sending.what.name(), sending.to.name());
@@ -374,7 +420,7 @@ impl Reader {
             self.cores.iter_mut().for_each(|traced| traced.told = None);
         }
         if let Some(place) = self.sending.get_mut(what as usize) {
-            *place = Some(Sending { saving: Saving::new(limits), to, what });
+            *place = Some(Sending { saving: Saving::new(limits), to, what, rips, told: Scope::default() });
         }
         Ok(())
     }
@@ -385,9 +431,10 @@ impl Reader {
     pub fn tick<S: Sink>(&mut self, port: impl Fn() -> Option<(Opening, S)>) -> Option<EndAtPort> {
         let mut ended = None;
         for place in &mut self.sending {
-            let Some(Sending { saving, to, what }) = place else { continue };
+            let Some(Sending { saving, to, what, rips, told }) = place else { continue };
             let (to, what, is_off) = (*to, *what, what.is_off());
-            let mut rings = Sent(&mut self.cores, what);
+            let scope = Scope { exits_one_of: EXITS_ONE_OF.get(), rips: *rips };
+            let mut rings = Sent { cores: &mut self.cores, what, scope, told };
             let mut buffer = [0; BLOCK];
             let progress = match to {
                 To::Com2 => saving.tick(is_off, &self.header, &mut rings, &mut Com2, &mut buffer),
@@ -443,9 +490,11 @@ impl Reader {
             let (frames, uplink) = (FILTERS.taken(slot), slot >= FIRST_UPLINK.into());
             Some(::control::copy(name).map(|name| CapturedPort { guest: name, uplink, filter, frames }))
         });
+        let on = ON.get();
         Ok(TraceState {
             id,
-            classes: ::control::collect(ON.get().names().map(|name| Ok(name.into())))?,
+            classes: ::control::collect(on.difference(Classes::SAMPLED).names().map(|name| Ok(name.into())))?,
+            exits_one_of: on.contains(Classes::SAMPLED).then(|| EXITS_ONE_OF.get()),
             stop: self.stops,
             saving: self.sending.iter().any(Option::is_some),
             cores: ::control::collect(cores)?,

@@ -36,11 +36,13 @@ bitflags! {
         const CAPTURES = 1 << 10;
         /// Frames that were dropped at guests' ports.
         const DROPS = 1 << 11;
+        /// Only one of so many exits of a vCPU for the same reason has a record. It is on with [`Classes::EXITS`], never alone.
+        const SAMPLED = 1 << 12;
     }
 }
 
 /// Names of the classes in commands and in the configuration. They are an interface.
-const NAMES: [(&str, Classes); 12] = [
+const NAMES: [(&str, Classes); 13] = [
     ("exits", Classes::EXITS),
     ("entries", Classes::ENTRIES),
     ("interrupts", Classes::INTERRUPTS),
@@ -53,11 +55,11 @@ const NAMES: [(&str, Classes); 12] = [
     ("histograms", Classes::HISTOGRAMS),
     ("captures", Classes::CAPTURES),
     ("drops", Classes::DROPS),
+    ("sampled", Classes::SAMPLED),
 ];
 
 impl Classes {
-    /// What `trace on` takes. [`Classes::CAPTURES`] is on as long as there is a filter. The other classes only have their
-    /// numbers.
+    /// What `trace on` takes by name. [`Classes::CAPTURES`] is on as long as there is a filter, [`Classes::SAMPLED`] by `1/N`.
     pub const WRITTEN: Self = Self::EXITS
         .union(Self::ENTRIES)
         .union(Self::INTERRUPTS)

@@ -16,6 +16,7 @@
 //! - [`stream`]: the format of a saved trace, and its reader. The reader accepts any bytes.
 //! - [`histogram`]: distributions of durations in fixed memory.
 //! - [`queues`]: the distributions of a queue.
+//! - [`sampling`]: a record for one of so many exits.
 //! - [`published`]: a few words that one core writes and another one reads.
 //!
 //! The tools of the operator import this crate too. Nothing here allocates, waits or panics, whatever the bytes are.
@@ -38,6 +39,7 @@ pub mod ring;
 mod ring_model;
 #[cfg(test)]
 mod ring_tests;
+pub mod sampling;
 pub mod saving;
 pub mod stream;
 

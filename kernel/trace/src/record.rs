@@ -175,6 +175,12 @@ impl Record {
         self
     }
 
+    /// Without what only `profile` may see: the guest's RIP.
+    #[must_use]
+    pub const fn without_rip(self) -> Self {
+        if self.kind == Kind::Exit as u8 { Self { a: 0, ..self } } else { self }
+    }
+
     /// Its kind, if this version knows it.
     #[must_use]
     pub const fn known_kind(&self) -> Option<Kind> {
@@ -259,6 +265,15 @@ mod tests {
     fn a_span_saturates_and_is_never_negative() {
         let at = |tsc, end| Record::new(Kind::Exit, tsc).until(end).span;
         assert_eq!([at(5, 12), at(5, 5), at(5, 4), at(0, 1 << 40)], [7, 0, 0, u32::MAX]);
+    }
+
+    #[test]
+    fn only_an_exit_has_a_rip_to_lose() {
+        for &kind in Kind::ALL {
+            let record = Record { a: 7, b: 8, code: 9, ..Record::new(kind, 1) };
+            let a = if kind == Kind::Exit { 0 } else { 7 };
+            assert_eq!(record.without_rip(), Record { a, ..record });
+        }
     }
 
     proptest! {

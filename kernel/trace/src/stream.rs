@@ -5,7 +5,7 @@
 //! | offset | bytes | meaning |
 //! |---|---|---|
 //! | 0 | 4 | [`MAGIC`] |
-//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`], [`KERNEL`]; a reader skips others |
+//! | 4 | 1 | what it is: [`HEADER`], [`CHUNK`], [`CAPTURES`], [`KERNEL`], [`SCOPE`]; a reader skips others |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | bytes of its content, at most [`MAX_CONTENT`] |
 //! | 12 | 4 | CRC-32 (ISO-HDLC) of bytes 4 to 11 and of the content |
@@ -50,16 +50,25 @@
 //! | 16 | 8 | TSC at which they were read |
 //! | 24 | 8 | LSTAR |
 //! | 32 | 8 | address of the handler of page faults |
+//!
+//! Content of a scope, which says what the chunks after it leave out on purpose: see [`Scope`].
+//!
+//! | offset | bytes | meaning |
+//! |---|---|---|
+//! | 0 | 4 | a record of an exit is there for so many exits |
+//! | 4 | 4 | bit 0: records of exits have no RIP; the others are zero |
 
 mod kernel;
 mod read;
+mod scope;
 mod write;
 
 use crc::{CRC_32_ISO_HDLC, Crc, Table as CrcTable};
 
 pub use kernel::KernelAddresses;
 pub use read::{Block, Captures, Chunk, Header, Name, Step, blocks, step};
-pub use write::{CapturesWriter, ChunkWriter, Clock, Full, HeaderWriter, collect, collect_captures};
+pub use scope::Scope;
+pub use write::{CapturesWriter, ChunkWriter, Clock, Full, HeaderWriter, collect, collect_captures, collect_changed};
 
 /// The first four bytes of a block. They are not ASCII together, so text does not look like a block.
 pub const MAGIC: [u8; 4] = *b"\x93Str";
@@ -73,6 +82,8 @@ pub const CHUNK: u8 = 2;
 pub const CAPTURES: u8 = 3;
 /// What a block is: addresses in a guest's kernel.
 pub const KERNEL: u8 = 4;
+/// What a block is: what the chunks after it leave out on purpose.
+pub const SCOPE: u8 = 5;
 /// Bytes before a block's content.
 pub const BLOCK_BYTES: usize = 16;
 /// Most bytes of a block's content. It bounds what a reader checks for each magic number in bytes that are none.
@@ -83,6 +94,8 @@ pub const HEADER_BYTES: usize = 32;
 pub const NAME_BYTES: usize = 12;
 /// Bytes of the content of a block with a kernel's addresses.
 pub const KERNEL_BYTES: usize = 40;
+/// Bytes of the content of a scope.
+pub const SCOPE_BYTES: usize = 8;
 /// Bytes of a chunk before its records.
 pub const CHUNK_BYTES: usize = 24;
 /// What a name belongs to: nothing.

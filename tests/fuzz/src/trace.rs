@@ -6,7 +6,7 @@ use trace::capture::{Captured, Way};
 use trace::record::{RECORD_BYTES, Record};
 use trace::stream::{
     BLOCK_BYTES, Block, CapturesWriter, ChunkWriter, Clock, HeaderWriter, KernelAddresses, MAGIC, MAX_CONTENT, NOTHING,
-    Step, Table, blocks, step,
+    Scope, Step, Table, blocks, step,
 };
 
 use crate::input::Input;
@@ -22,6 +22,7 @@ enum Known {
     Chunk(u32, u64, u64, Vec<Record>),
     Captures(u32, u64, u64, Vec<Captured>),
     Kernel(KernelAddresses),
+    Scope(Scope),
     Other(u8),
 }
 
@@ -70,6 +71,11 @@ fn kernel(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     (kernel.write(&mut [0; 64]).expect("there is room").to_vec(), Known::Kernel(kernel))
 }
 
+fn scope(input: &mut Input<'_>) -> (Vec<u8>, Known) {
+    let scope = Scope { exits_one_of: (input.wide() as u32).max(1), rips: input.flag() };
+    (scope.write(&mut [0; 64]).expect("there is room").to_vec(), Known::Scope(scope))
+}
+
 fn header(input: &mut Input<'_>) -> (Vec<u8>, Known) {
     const TABLES: [Table; 4] = [Table::Core, Table::Guest, Table::Device, Table::Reason];
     let clock = Clock { tsc_khz: input.wide(), wall: input.wide(), tsc: input.wide() };
@@ -105,6 +111,7 @@ fn known(block: &Block<'_>) -> Known {
             Known::Captures(captures.core, captures.first, captures.lost, frames)
         }
         Block::Kernel(kernel) => Known::Kernel(*kernel),
+        Block::Scope(scope) => Known::Scope(*scope),
         Block::Unknown { what, content } => {
             assert!(content.len() <= MAX_CONTENT);
             Known::Other(*what)
@@ -155,6 +162,7 @@ pub fn run(bytes: &[u8]) {
             choice @ 0..3 => {
                 let (block, known) = match choice {
                     2 if input.flag() => kernel(&mut input),
+                    2 if input.flag() => scope(&mut input),
                     2 => captures(&mut input),
                     _ => chunk(&mut input),
                 };

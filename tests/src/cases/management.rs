@@ -133,6 +133,8 @@ fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     ensure!(operator.says("viewer", "list")? == operator.says("alice", "list")?);
     ensure!(operator.fails("viewer", "stop a", 4)?.contains("needs the permission `operate`"));
     ensure!(operator.fails("viewer", "trace save", 4)?.contains("needs the permission `profile`"));
+    ensure!(operator.fails("viewer", "trace save-without-rips exits", 4)?.contains("needs the permission `profile`"));
+    ensure!(operator.says("viewer", "trace show")?.contains("the trace is off"));
     ensure!(operator.fails("alice", "attach a", 1)?.contains("needs the permission `console`"));
     operator.fails("stranger", "list", 255)?;
     // A key for one guest.

@@ -107,7 +107,7 @@ impl<'a> Read<'a> {
                 Ok(Block::Header(header)) => read.headers.push(header),
                 Ok(Block::Chunk(chunk)) => read.chunks.push(chunk),
                 Ok(Block::Captures(_)) => bail!("captures, without a filter"),
-                Ok(Block::Kernel(_)) => {}
+                Ok(Block::Kernel(_) | Block::Scope(_)) => {}
                 Ok(Block::Unknown { what, .. }) => bail!("an unknown block {what}"),
                 Err(damaged) => bail!("{damaged} bytes of the trace are no block"),
             }

@@ -90,8 +90,8 @@ impl Shell<'_> {
                 let opened = trace::open(self.trace_port);
                 saved(opened.and_then(|mut port| trace::capture(&mut port, self.broker, &wanted, out)), errors)
             }
-            Command::Trace { step: TraceStep::Save, stop, classes } => {
-                let wanted = Wanted { classes, stop, time: asked.time };
+            Command::Trace { step: step @ (TraceStep::Save | TraceStep::SaveWithoutRips), stop, classes } => {
+                let wanted = Wanted { classes, stop, time: asked.time, rips: step == TraceStep::Save };
                 let opened = trace::open(self.trace_port);
                 saved(opened.and_then(|mut port| trace::save(&mut port, self.broker, &wanted, out)), errors)
             }

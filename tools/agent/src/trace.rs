@@ -37,14 +37,17 @@ const QUIET: Duration = Duration::from_secs(3);
 const END: Duration = Duration::from_secs(60);
 
 /// What is to be saved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Names of classes to switch on, with commas between them. Empty: what is on stays on.
     pub classes: String,
     /// With classes: a core drops new records when its ring is full, instead of the oldest.
     pub stop: bool,
-    /// The trace is switched off after this time. `None`: it goes on until somebody switches it off.
+    /// The trace is switched off after this time. `None`: it goes on until somebody switches it off. Without RIPs only the
+    /// saving ends: whoever may not switch the trace on does not switch it off.
     pub time: Option<Duration>,
+    /// With guests' RIPs.
+    pub rips: bool,
 }
 
 /// The frames that are wanted.
@@ -131,8 +134,10 @@ pub fn save(port: &mut impl Read, broker: &Broker, wanted: &Wanted, out: &mut dy
         let on = Command::Trace { step: TraceStep::On, stop: wanted.stop, classes: wanted.classes.clone() };
         client.ask(on)?;
     }
-    let copying = Copying { broker, off: command(TraceStep::Off), time: wanted.time, quiet: None };
-    if let Err(why) = client.ask(command(TraceStep::Save)) {
+    let switches = wanted.rips || !wanted.classes.is_empty();
+    let copying = Copying { broker, off: switches.then(|| command(TraceStep::Off)), time: wanted.time, quiet: None };
+    let step = if wanted.rips { TraceStep::Save } else { TraceStep::SaveWithoutRips };
+    if let Err(why) = client.ask(command(step)) {
         if !wanted.classes.is_empty() {
             // Nobody reads what was switched on for this.
             let _ = copying.off();
@@ -161,7 +166,7 @@ pub fn capture(port: &mut impl Read, broker: &Broker, wanted: &Captured, out: &m
     empty(port)?;
     let mut client = broker.connect(true)?;
     client.ask(Command::Capture { guest: wanted.name.clone(), filter: wanted.filter.clone() })?;
-    let copying = Copying { broker, off: wanted.off(), time: wanted.time, quiet: Some(QUIET) };
+    let copying = Copying { broker, off: Some(wanted.off()), time: wanted.time, quiet: Some(QUIET) };
     let copied = client.ask(Command::Captures).map_err(NotSaved::from).and_then(|_| {
         let application = concat!("sidecore-agent ", env!("CARGO_PKG_VERSION"));
         let mut live = Live::new(out, application).map_err(NotSaved::Output)?.only(only);
@@ -247,8 +252,8 @@ fn events(mut client: Client) -> Receiver<Last> {
 /// What is copied, and how it ends.
 struct Copying<'b> {
     broker: &'b Broker,
-    /// The command that ends it.
-    off: Command,
+    /// The command that ends it. `None`: it ends when the port is closed, which ends the sending only.
+    off: Option<Command>,
     /// When that is to be given.
     time: Option<Duration>,
     /// After that command it is over if nothing that was asked for comes for so long.
@@ -257,7 +262,10 @@ struct Copying<'b> {
 
 impl Copying<'_> {
     fn off(&self) -> Result<(), Failed> {
-        self.broker.connect(false)?.ask(self.off.clone()).map(drop)
+        match &self.off {
+            Some(off) => self.broker.connect(false)?.ask(off.clone()).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Gives `take` what comes, until the end. It says whether something in that was asked for.
@@ -273,6 +281,9 @@ impl Copying<'_> {
         let (mut came, mut looked) = (Instant::now(), Instant::now());
         loop {
             if off_at.is_some_and(|at| Instant::now() >= at) {
+                if self.off.is_none() {
+                    return Ok(());
+                }
                 self.off()?;
                 (off_at, over_at, came) = (None, Some(Instant::now() + END), Instant::now());
             }

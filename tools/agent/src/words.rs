@@ -105,7 +105,7 @@ pub fn reads_file(line: &str) -> bool {
 
 fn saves(command: &Command) -> bool {
     match command {
-        Command::Trace { step: TraceStep::Save, .. } => true,
+        Command::Trace { step: TraceStep::Save | TraceStep::SaveWithoutRips, .. } => true,
         Command::Capture { filter, .. } => !filter::is_off(filter),
         _ => false,
     }
@@ -172,7 +172,12 @@ mod tests {
             assert!(read(line).unwrap_err().contains("`--seconds`"), "{line}");
         }
         assert!(is_trace("capture a in --seconds 3") && !is_trace("capture a off") && !is_trace("capture a net=1,off"));
-        assert!(is_trace(" trace  save exits") && !is_trace("trace show") && !is_trace("save"));
+        assert!(
+            is_trace(" trace  save exits")
+                && is_trace("trace save-without-rips")
+                && !is_trace("trace show")
+                && !is_trace("save")
+        );
     }
 
     #[test]

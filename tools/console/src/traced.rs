@@ -152,7 +152,8 @@ impl Traced {
             Block::Header(header) => self.header(header),
             Block::Chunk(chunk) => self.chunk(chunk),
             Block::Kernel(kernel) => self.kernel(kernel),
-            Block::Captures(_) | Block::Unknown { .. } => {}
+            // The console asks for all exits with their RIPs, and is refused if others have them sampled.
+            Block::Scope(_) | Block::Captures(_) | Block::Unknown { .. } => {}
         }
     }
 

@@ -118,7 +118,7 @@ impl<W: Write> Live<W> {
                     match found {
                         Block::Header(header) => self.clock = self.names.take(&header),
                         Block::Captures(captures) => written = self.captures(&captures),
-                        Block::Chunk(_) | Block::Kernel(_) | Block::Unknown { .. } => {}
+                        Block::Chunk(_) | Block::Kernel(_) | Block::Scope(_) | Block::Unknown { .. } => {}
                     }
                     used
                 }

@@ -3,7 +3,7 @@
 //! Everything here may come from a hostile machine. Numbers without a name are shown as numbers; names lose what a
 //! terminal would interpret.
 
-use trace::stream::KernelAddresses;
+use trace::stream::{KernelAddresses, Scope};
 use trace::{Captured, Record};
 
 pub use sidecore_pcapng::names::{Device, Names, clean, clean_text};
@@ -73,6 +73,8 @@ pub struct Trace {
     pub damage: Damage,
     /// Where guests' kernels are, in the order of the file.
     pub kernels: Vec<KernelAddresses>,
+    /// What the exits' records leave out on purpose: different ones, in the order of the file.
+    pub scopes: Vec<Scope>,
 }
 
 impl Trace {
@@ -81,7 +83,8 @@ impl Trace {
     pub fn new(clock: Clock, names: Names, mut events: Vec<Event>, mut losses: Vec<Loss>, damage: Damage) -> Self {
         events.sort_by_key(|event| (event.record.tsc, event.core, event.number));
         losses.sort_by_key(|loss| (loss.core, loss.number));
-        Self { clock, names, events, captures: Vec::new(), losses, captures_lost: 0, damage, kernels: Vec::new() }
+        let (captures, kernels, scopes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { clock, names, events, captures, losses, captures_lost: 0, damage, kernels, scopes }
     }
 
     /// With these captured frames, in any order, of which `lost` are missing.
@@ -89,6 +92,20 @@ impl Trace {
     pub fn with_captures(self, mut captures: Vec<Capture>, lost: u64) -> Self {
         captures.sort_by_key(|capture| (capture.frame.tsc, capture.core, capture.number));
         Self { captures, captures_lost: lost, ..self }
+    }
+
+    /// For how many exits of a vCPU and a reason there is one record. None: that has changed in the trace.
+    #[must_use]
+    pub fn exits_one_of(&self) -> Option<u32> {
+        let mut all = self.scopes.iter().map(|scope| scope.exits_one_of);
+        let first = all.next().unwrap_or(1);
+        all.all(|other| other == first).then_some(first)
+    }
+
+    /// Whether all records of exits have the guest's RIP.
+    #[must_use]
+    pub fn has_rips(&self) -> bool {
+        self.scopes.iter().all(|scope| scope.rips)
     }
 
     /// Records that are missing, of all cores.

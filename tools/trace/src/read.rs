@@ -9,10 +9,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use sidecore_pcapng::names::missing;
-use trace::stream::{self, Block, Captures, Chunk, Header, KernelAddresses};
+use trace::Kind;
+use trace::stream::{self, Block, Captures, Chunk, Header, KernelAddresses, Scope};
 
 use crate::clock::Clock;
 use crate::model::{Capture, Damage, Event, Loss, Names, Trace};
+
+/// Most scopes of exits that are kept of a trace. A machine changes them when an operator does.
+const MOST_SCOPES: usize = 64;
 
 /// Reads the trace in a file.
 ///
@@ -50,6 +54,10 @@ pub fn bytes_of(bytes: &[u8]) -> Option<Trace> {
                 sound = true;
                 reader.kernels.push(kernel);
             }
+            Ok(Block::Scope(scope)) => {
+                sound = true;
+                reader.scope = scope;
+            }
             Ok(Block::Unknown { .. }) => {
                 reader.damage.unknown_blocks = reader.damage.unknown_blocks.saturating_add(1);
             }
@@ -68,6 +76,9 @@ struct Reader {
     losses: Vec<Loss>,
     damage: Damage,
     kernels: Vec<KernelAddresses>,
+    /// Of what follows, and of the chunks with exits before.
+    scope: Scope,
+    scopes: Vec<Scope>,
     /// The number that each core's next record has.
     next: BTreeMap<u32, u64>,
     /// For each core, the first of `losses` after which there was no record of it.
@@ -98,6 +109,10 @@ impl Reader {
             self.open.remove(&chunk.core);
         }
         let mut number = chunk.first;
+        let has_exits = chunk.records().any(|record| record.known_kind() == Some(Kind::Exit));
+        if has_exits && !self.scopes.contains(&self.scope) && self.scopes.len() < MOST_SCOPES {
+            self.scopes.push(self.scope);
+        }
         for record in chunk.records() {
             self.events.push(Event { core: chunk.core, number, record });
             number = number.saturating_add(1);
@@ -119,15 +134,15 @@ impl Reader {
     fn finish(self) -> Trace {
         let clock = self.clock.unwrap_or_else(|| Clock::new(0, None));
         let trace = Trace::new(clock, self.names, self.events, self.losses, self.damage);
-        Trace { kernels: self.kernels, ..trace.with_captures(self.captures, self.captures_lost) }
+        Trace { kernels: self.kernels, scopes: self.scopes, ..trace.with_captures(self.captures, self.captures_lost) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use trace::Record;
     use trace::stream::{ChunkWriter, HeaderWriter, NOTHING, Table};
-    use trace::{Kind, Record};
 
     use super::*;
 
@@ -210,6 +225,22 @@ mod tests {
         let trace = bytes_of(&[chunk(1, 0, 0, 2), middle.clone(), chunk(1, 4, 0, 1)].concat()).unwrap();
         assert_eq!(losses(&trace), [(1, 2, 2, Some(1004))]);
         assert_eq!(trace.damage.bytes, middle.len() as u64);
+    }
+
+    #[test]
+    fn a_scope_is_of_the_exits_after_it() {
+        let scope = |exits_one_of, rips| Scope { exits_one_of, rips }.write(&mut [0; 64]).unwrap().to_vec();
+        let none = bytes_of(&[header(&[]), chunk(1, 0, 0, 2)].concat()).unwrap();
+        assert_eq!(
+            (none.scopes.as_slice(), none.exits_one_of(), none.has_rips()),
+            (&[Scope::default()][..], Some(1), true)
+        );
+        let one = [header(&[]), scope(16, true), chunk(1, 0, 0, 2), chunk(2, 0, 0, 1)].concat();
+        let one = bytes_of(&one).unwrap();
+        assert_eq!((one.exits_one_of(), one.has_rips(), one.damage), (Some(16), true, Damage::default()));
+        let two = [header(&[]), scope(16, true), chunk(1, 0, 0, 2), scope(4, false), chunk(1, 2, 0, 1)].concat();
+        let two = bytes_of(&two).unwrap();
+        assert_eq!((two.scopes.len(), two.exits_one_of(), two.has_rips()), (2, None, false));
     }
 
     #[test]

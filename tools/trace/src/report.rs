@@ -40,12 +40,17 @@ pub struct Report {
     pub captured_lost: u64,
     /// Bytes that were no sound part of a trace.
     pub damaged_bytes: u64,
+    /// There is one record for so many exits of a vCPU for the same reason: what follows of exits is of those. None: that has
+    /// changed in the trace.
+    pub exits_one_of: Option<u32>,
+    /// Whether the records of exits have the guest's RIP.
+    pub has_rips: bool,
     /// Exits by guest.
     pub guests: Vec<exits::Guest>,
     /// What is known of guests' symbols, if some were given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub symbols: Vec<Note>,
-    /// Where exits came from, if asked for.
+    /// Where exits came from, if asked for and the trace has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rips: Option<Vec<rips::Place>>,
     /// Engines by core.
@@ -77,9 +82,11 @@ impl Report {
             captured: trace.captures.len() as u64,
             captured_lost: trace.captures_lost,
             damaged_bytes: trace.damage.bytes,
+            exits_one_of: trace.exits_one_of(),
+            has_rips: trace.has_rips(),
             guests: exits::of(trace),
             symbols: resolver.notes(),
-            rips: rips.map(|most| rips::of(trace, resolver, most)),
+            rips: rips.filter(|_| trace.has_rips()).map(|most| rips::of(trace, resolver, most)),
             engines: engine::of(trace),
             journey: journey::of(trace),
             drops: rare::drops(trace),

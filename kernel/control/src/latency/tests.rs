@@ -22,12 +22,14 @@ fn the_table_is_in_microseconds_and_what_did_not_happen_is_left_out() {
     let visits = Durations { engine: Some(1), ..Durations::of("visit", &totals).unwrap() };
     assert_eq!((exits.count, exits.sum), (100, 99 * 2_000 + 3_000_000));
     assert_eq!(Durations::of("hlt", &<Totals>::default()), None);
-    let latency = Latency { id: None, on: true, tsc_hz: 2_000_000_000, rows: vec![exits, visits] };
+    let ticks = Durations::of("tick", &totals).unwrap();
+    let latency = Latency { id: None, on: true, tsc_hz: 2_000_000_000, rows: vec![exits, ticks, visits] };
     // The bucket of 2,000 ends at 2,047.
     let expected = "\
-of        what   count  p50 us  p90 us  p99 us   max us
-a         cpuid    100    1.02    1.02    1.02  1500.00
-engine 1  visit    100    1.02    1.02    1.02  1500.00
+of            what   count  p50 us  p90 us  p99 us   max us
+a             cpuid    100    1.02    1.02    1.02  1500.00
+control core  tick     100    1.02    1.02    1.02  1500.00
+engine 1      visit    100    1.02    1.02    1.02  1500.00
 ";
     assert_eq!(shown(&latency), expected);
     let off = shown(&Latency { on: false, ..latency });

@@ -17,6 +17,22 @@ fn words_and_json_give_the_same_command() {
 }
 
 #[test]
+fn who_may_view_sees_the_state_and_records_without_rips_and_switches_nothing() {
+    let permission = |line: &str| Command::from_words(line).map(|command| command.permission());
+    for line in ["trace show", "trace save-without-rips"] {
+        assert_eq!(permission(line), Ok(Permissions::VIEW), "{line}");
+    }
+    // A key's agent switches on what it names.
+    for line in ["trace on", "trace off", "trace on exits", "trace save", "trace save-without-rips exits"] {
+        assert_eq!(permission(line), Ok(Permissions::PROFILE), "{line}");
+    }
+    let viewer = crate::Caller::cable(crate::Way::Com2, Permissions::VIEW);
+    let check = |line: &str| Command::from_words(line).and_then(|command| command.check(&viewer));
+    assert_eq!(check("trace show"), Ok(()));
+    assert!(check("trace save").unwrap_err().contains("needs the permission `profile`"));
+}
+
+#[test]
 fn classes_are_read_by_name_and_only_those_that_are_written() {
     assert_eq!(classes(""), Ok(DEFAULT_CLASSES));
     assert_eq!(classes("exits,idle-turns"), Ok(Classes::EXITS | Classes::IDLE_TURNS));
@@ -25,6 +41,25 @@ fn classes_are_read_by_name_and_only_those_that_are_written() {
     assert!(classes(unwritten).is_err(), "{unwritten}");
     assert!(classes("exits,,visits").is_err());
     assert!(classes("exits,captures").unwrap_err().contains("`capture`"));
+}
+
+#[test]
+fn one_of_so_many_exits_may_have_a_record() {
+    let of = |words: &str| wanted(words).map(|wanted| (wanted.classes, wanted.exits_one_of));
+    assert_eq!(of(""), Ok((DEFAULT_CLASSES, 1)));
+    assert_eq!(of("exits,visits"), Ok((Classes::EXITS | Classes::VISITS, 1)));
+    assert_eq!(of("exits,1/16"), Ok((Classes::EXITS | Classes::SAMPLED, 16)));
+    assert_eq!(of("1/3"), Ok((DEFAULT_CLASSES | Classes::SAMPLED, 3)));
+    // One of one is each of them, and nothing is sampled.
+    assert_eq!(of("1/1,exits"), Ok((Classes::EXITS, 1)));
+    assert_eq!(of("visits,1/16").unwrap_err(), "`1/16` is of exits: add the class `exits`");
+    for wrong in ["exits,1/0", "exits,1/1048577", "exits,1/+2", "exits,1/"] {
+        let word = wrong.trim_start_matches("exits,");
+        assert_eq!(of(wrong).unwrap_err(), format!("`{word}`: expected a number from 1 to 1048576").as_str());
+    }
+    assert!(of("exits,1/2,1/3").unwrap_err().contains("one `1/N`"));
+    assert!(of("exits,,1/2").unwrap_err().contains("no class ``"));
+    assert!(of("sampled").unwrap_err().contains("`1/N`"));
 }
 
 #[test]
@@ -69,6 +104,7 @@ fn the_table_fits_a_terminal_with_the_largest_numbers() {
         stop: true,
         id: None,
         classes: vec!["exits".into()],
+        exits_one_of: Some(1 << 20),
         captures: vec![],
     };
     let text = shown(&state);

@@ -94,7 +94,7 @@ fn read(bytes: &[u8], cores: usize) -> Vec<(u64, u64)> {
                 assert!(chunk.records().map(|record| record.tsc).eq(chunk.first..chunk.first + chunk.count() as u64));
                 *records += chunk.count() as u64;
             }
-            Block::Captures(_) | Block::Kernel(_) | Block::Unknown { .. } => panic!("another block"),
+            Block::Captures(_) | Block::Kernel(_) | Block::Scope(_) | Block::Unknown { .. } => panic!("another block"),
         }
     }
     counts

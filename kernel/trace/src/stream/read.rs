@@ -4,7 +4,7 @@ use core::str;
 
 use super::{
     BLOCK_BYTES, CAPTURES, CHUNK, CHUNK_BYTES, Clock, HEADER, HEADER_BYTES, KERNEL, KernelAddresses, MAGIC,
-    MAX_CONTENT, NAME_BYTES, NOTHING, Table, VERSION, check,
+    MAX_CONTENT, NAME_BYTES, NOTHING, SCOPE, Scope, Table, VERSION, check,
 };
 use crate::capture::HEAD_BYTES;
 use crate::record::RECORD_BYTES;
@@ -33,6 +33,8 @@ pub enum Block<'a> {
     Captures(Captures<'a>),
     /// Addresses in a guest's kernel.
     Kernel(KernelAddresses),
+    /// What the chunks after it leave out on purpose.
+    Scope(Scope),
     /// A block that this version does not know, or a header of another version.
     Unknown {
         /// What it is.
@@ -213,6 +215,7 @@ fn whole(bytes: &[u8]) -> Option<Step<'_>> {
         CHUNK => Chunk::new(content).map_or(unknown, Block::Chunk),
         CAPTURES => Captures::new(content).map_or(unknown, Block::Captures),
         KERNEL => KernelAddresses::of_content(content).map_or(unknown, Block::Kernel),
+        SCOPE => Scope::of_content(content).map_or(unknown, Block::Scope),
         _ => unknown,
     };
     Some(Step::Block(block, BLOCK_BYTES.saturating_add(len)))

@@ -92,6 +92,23 @@ fn a_block_of_a_kernel_of_another_length_is_unknown() {
 }
 
 #[test]
+fn a_scope_comes_back_and_has_the_documented_layout() {
+    let mut buffer = [0; BLOCK_BYTES + SCOPE_BYTES];
+    for (scope, content) in [
+        (Scope::default(), [1, 0, 0, 0, 0, 0, 0, 0]),
+        (Scope { exits_one_of: 0x0110, rips: false }, [0x10, 1, 0, 0, 1, 0, 0, 0]),
+    ] {
+        let block = scope.write(&mut buffer).unwrap().to_vec();
+        assert_eq!(blocks(&block).collect::<Vec<_>>(), [Ok(Block::Scope(scope))]);
+        assert_eq!((block[4], &block[16..]), (5, &content[..]));
+    }
+    assert_eq!(Scope::default().write(&mut [0; BLOCK_BYTES + SCOPE_BYTES - 1]), Err(Full));
+    // A record of no exit is nonsense.
+    let none = Scope { exits_one_of: 0, rips: true }.write(&mut buffer).unwrap();
+    assert!(matches!(step(none), Step::Block(Block::Unknown { what: SCOPE, .. }, _)));
+}
+
+#[test]
 fn the_layout_of_a_chunk_is_as_documented() {
     let bytes = chunk(3, 0x0102, 7, 1);
     assert_eq!(bytes.len(), BLOCK_BYTES + CHUNK_BYTES + 32);
@@ -188,6 +205,21 @@ fn what_a_ring_has_becomes_chunks_with_its_losses() {
     assert_eq!(collect(&ring, &mut cursor, 9, &mut [0; 71]), None, "no room for a record: nothing is taken");
     trace.extend_from_slice(collect(&ring, &mut cursor, 9, &mut buffer).unwrap());
     assert_eq!(chunks(&trace), [(9, 13, 13, 4), (9, 17, 0, 3), (9, 20, 0, 1)]);
+}
+
+#[test]
+fn what_is_changed_of_records_is_changed_in_the_chunk_only() {
+    let ring = Ring::new((0..8).map(|_| Slot::new()).collect::<Vec<Slot>>()).unwrap();
+    ring.write(Record { a: 0xffff_8123, b: 7, ..Record::new(crate::Kind::Exit, 1) });
+    ring.write(Record { a: 5, ..Record::new(crate::Kind::Turn, 2) });
+    let of = |change: fn(Record) -> Record| {
+        let mut buffer = [0; 256];
+        let bytes = collect_changed(&ring, &mut Cursor::new(), 9, &mut buffer, change).unwrap().to_vec();
+        let Step::Block(Block::Chunk(chunk), _) = step(&bytes) else { panic!("no chunk") };
+        chunk.records().map(|record| (record.a, record.b)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Record::without_rip), [(0, 7), (5, 0)]);
+    assert_eq!(of(|record| record), [(0xffff_8123, 7), (5, 0)]);
 }
 
 fn captured(number: u64, len: usize) -> Captured {

@@ -244,6 +244,17 @@ pub fn collect<'a, S: Deref<Target = [Slot]>>(
     core: u32,
     buffer: &'a mut [u8],
 ) -> Option<&'a [u8]> {
+    collect_changed(ring, cursor, core, buffer, |record| record)
+}
+
+/// Makes a chunk as [`collect`] does, of what `change` makes of each record.
+pub fn collect_changed<'a, S: Deref<Target = [Slot]>>(
+    ring: &Ring<S>,
+    cursor: &mut Cursor,
+    core: u32,
+    buffer: &'a mut [u8],
+    change: impl Fn(Record) -> Record,
+) -> Option<&'a [u8]> {
     if buffer.len() < BLOCK_BYTES.saturating_add(CHUNK_BYTES).saturating_add(RECORD_BYTES) {
         return None;
     }
@@ -253,7 +264,7 @@ pub fn collect<'a, S: Deref<Target = [Slot]>>(
         && let Some(record) = cursor.read(ring)
     {
         // There is room.
-        let _ = chunk.push(record);
+        let _ = chunk.push(change(record));
     }
     cursor.give_back(ring);
     (chunk.count() > 0 || lost > 0).then(|| chunk.finish())

@@ -261,6 +261,7 @@ fn trace_state() -> TraceState {
     let core = TracedCore { core: 2, user: "alpha".into(), capacity: 8191, records: 10_000, lost: 1_809 };
     let captured = CapturedPort { guest: "a".into(), uplink: true, filter: "in,bytes=64".into(), frames: 5 };
     TraceState {
+        exits_one_of: Some(u32::MAX),
         id: Some(1),
         classes: vec!["exits".into()],
         stop: false,

@@ -37,8 +37,7 @@ fn hypervisor(
             return vec![Event::refused(id, "no".into()).to_line().unwrap()];
         }
         if *step == TraceStep::Show {
-            let state =
-                TraceState { id, classes: vec![], stop: false, saving: is_saving, cores: vec![], captures: vec![] };
+            let state = TraceState { id, saving: is_saving, ..TraceState::default() };
             return vec![Event::TraceState(state).to_line().unwrap()];
         }
         let mut lines = vec![Event::done(id).to_line().unwrap()];
@@ -52,7 +51,12 @@ fn hypervisor(
 }
 
 fn exits(time: Option<Duration>) -> Wanted {
-    Wanted { classes: "exits".into(), stop: false, time }
+    Wanted { classes: "exits".into(), stop: false, time, rips: true }
+}
+
+/// What is on, with or without RIPs.
+fn what_is_on(rips: bool, time: Option<Duration>) -> Wanted {
+    Wanted { classes: String::new(), stop: false, time, rips }
 }
 
 #[test]
@@ -69,9 +73,24 @@ fn it_is_what_comes_between_save_and_the_end_and_the_time_switches_it_off() {
 fn it_ends_when_somebody_else_has_switched_the_trace_off() {
     let (broker, mut port, steps) = hypervisor(&[(TraceStep::Save, b"abc", true)], false, None);
     let mut out = Vec::new();
-    save(&mut port, &broker, &Wanted::default(), &mut out).unwrap();
+    save(&mut port, &broker, &what_is_on(true, None), &mut out).unwrap();
     assert_eq!(out, b"abc");
     assert_eq!(*steps.lock().unwrap(), [TraceStep::Show, TraceStep::Save]);
+}
+
+#[test]
+fn a_trace_without_rips_ends_without_switching_anything() {
+    use TraceStep::{SaveWithoutRips, Show};
+    let (broker, mut port, steps) = hypervisor(&[(SaveWithoutRips, b"abc", false)], false, None);
+    let mut out = Vec::new();
+    save(&mut port, &broker, &what_is_on(false, Some(Duration::from_millis(100))), &mut out).unwrap();
+    assert_eq!(out, b"abc");
+    assert_eq!(*steps.lock().unwrap(), [Show, SaveWithoutRips]);
+    // Nor when its reader goes away.
+    let (broker, mut port, steps) = hypervisor(&[(SaveWithoutRips, b"abc", false)], false, None);
+    let saved = save(&mut port, &broker, &what_is_on(false, None), &mut Broken);
+    assert!(matches!(saved, Err(NotSaved::Output(_))), "{saved:?}");
+    assert_eq!(*steps.lock().unwrap(), [Show, SaveWithoutRips]);
 }
 
 #[test]
@@ -96,7 +115,7 @@ fn a_refusal_is_told() {
     }
     // What others have on stays on.
     let (broker, mut port, steps) = hypervisor(&[], false, Some(Save));
-    assert!(save(&mut port, &broker, &Wanted::default(), &mut Vec::new()).is_err());
+    assert!(save(&mut port, &broker, &what_is_on(true, None), &mut Vec::new()).is_err());
     assert_eq!(*steps.lock().unwrap(), [Show, Save]);
 }
 
@@ -160,7 +179,7 @@ fn a_port_that_stays_closed_is_an_end_without_the_event() {
     let (_no_event, ends) = channel();
     let mut out = Vec::new();
     let broker = broker_at("/nonexistent".into());
-    let copying = Copying { broker: &broker, off: command(TraceStep::Off), time: None, quiet: None };
+    let copying = Copying { broker: &broker, off: Some(command(TraceStep::Off)), time: None, quiet: None };
     copying.run(&mut &b"abc"[..], &ends, |bytes| out.write_all(bytes).map(|()| true)).unwrap();
     assert_eq!(out, b"abc");
 }
@@ -264,7 +283,7 @@ fn a_capture_ends_though_frames_of_other_ports_go_on() {
     let (_no_event, ends) = channel();
     let broker = broker_at(machine(|request| vec![Event::done(request.id).to_line().unwrap()]));
     let (time, quiet) = (Some(Duration::ZERO), Some(Duration::from_millis(200)));
-    let copying = Copying { broker: &broker, off: wanted("a", "", 0).off(), time, quiet };
+    let copying = Copying { broker: &broker, off: Some(wanted("a", "", 0).off()), time, quiet };
     struct Endless;
     impl Read for Endless {
         fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {

@@ -235,10 +235,10 @@ fn annotations(event: &Event, trace: &Trace) -> Vec<Annotation> {
         all.extend(amount_of.map(|of| number(of, amount(record).into())));
     };
     match record.known_kind() {
-        Some(Kind::Exit) => all.extend([
-            annotation("rip", Value::Address(record.a)),
-            annotation("qualification", Value::Address(record.b)),
-        ]),
+        Some(Kind::Exit) => {
+            all.extend(trace.has_rips().then(|| annotation("rip", Value::Address(record.a))));
+            all.push(annotation("qualification", Value::Address(record.b)));
+        }
         Some(Kind::Injection) => all.push(number("vector", record.code.into())),
         Some(Kind::Delivery) => all.push(number("vector", record.a)),
         Some(Kind::Turn) => all.push(number("requests", record.a)),

@@ -22,7 +22,15 @@ pub fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     missing(report, out)?;
     for guest in &report.guests {
         let total = clock.microseconds(guest.cycles as f64) / 1e3;
-        writeln!(out, "\nguest {}: {} exits, {total:.3} ms in the host", guest.guest, guest.exits)?;
+        write!(out, "\nguest {}: ", guest.guest)?;
+        match report.exits_one_of {
+            Some(1) => writeln!(out, "{} exits, {total:.3} ms in the host", guest.exits)?,
+            Some(of) => {
+                let about = guest.exits.saturating_mul(of.into());
+                writeln!(out, "{} samples of about {about} exits, {total:.3} ms of theirs in the host", guest.exits)?;
+            }
+            None => writeln!(out, "{} samples of more exits, {total:.3} ms of theirs in the host", guest.exits)?,
+        }
         head("reason", out)?;
         guest.reasons.iter().try_for_each(|reason| row(&reason.reason, &reason.row, &clock, out))?;
     }
@@ -113,6 +121,14 @@ fn missing(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if report.captured > 0 || report.captured_lost > 0 {
         let Report { captured, captured_lost: lost, .. } = report;
         writeln!(out, "{captured} captured frames, {lost} lost: see `export --format pcapng`.")?;
+    }
+    match report.exits_one_of {
+        Some(1) => {}
+        Some(of) => writeln!(out, "SAMPLED: 1 of {of} exits of a vCPU for the same reason has a record.")?,
+        None => writeln!(out, "SAMPLED: not every exit has a record, and for how many there is one has changed.")?,
+    }
+    if !report.has_rips {
+        writeln!(out, "This trace was saved without guests' RIPs.")?;
     }
     if report.damaged_bytes > 0 {
         writeln!(out, "DAMAGED: {} bytes are no sound part of a trace, and were skipped.", report.damaged_bytes)?;

@@ -1,0 +1,88 @@
+//! The control core's longest tick, while the management guest does its worst. On Bochs the TSC counts instructions, so this is a
+//! count and no time.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use control::{Command, Counters, Event, TICK_INSTRUCTIONS, TraceStep};
+
+use super::trace::command;
+use crate::boot::{Boot, alone};
+use crate::guests::{Guest, server, with_entries};
+use crate::platform::BOCHS;
+use crate::scenario::{Context, Scenario, seconds};
+use crate::session::Session;
+
+/// What reads all answers, and sends a line again and again for two seconds.
+macro_rules! answered {
+    ($line:literal) => {
+        concat!("(timeout 4 cat <&3 >/dev/null & yes '{\"command\":\"", $line, "\"}' | timeout 2 cat >&3; wait) 3<>$P")
+    };
+}
+
+/// What the management guest sends, lines for its shell, and the least bytes that sidecore has to take of it.
+const ATTACKS: [(&str, &str, u64); 6] = [
+    ("nothing", "sleep 1", 0),
+    ("counters, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 2 cat >$P", 4 << 10),
+    ("counters", answered!("counters"), 1 << 10),
+    ("report", answered!("report"), 256),
+    ("audit", answered!("audit"), 256),
+    ("commands that it may not give", answered!("kill\",\"guest\":\"a"), 1 << 10),
+];
+
+/// This scenario.
+pub fn list() -> Vec<Box<dyn Boot>> {
+    let about = "a management guest floods its channel with commands that have long answers, and with one that it may not give: the \
+                 control core's longest tick is within its budget of instructions";
+    vec![alone(Scenario::new("longest-tick", about, BOCHS).taking_turns(), longest_tick)]
+}
+
+fn longest_tick(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guest = Guest::new(1).then("shell");
+    let entry = "[management]\nguest = \"a\"\nallow = [\"view\"]\n";
+    let mut session = context.boot(&with_entries(server("longest-tick", &[guest]), entry))?;
+    session.wait("guest a to be up", seconds(240), |event| match event {
+        Event::Console { line, .. } if line.contains("\"do\":\"up\"") => Some(()),
+        _ => None,
+    })?;
+    let find = "for p in /sys/class/virtio-ports/*; do [ $(cat $p/name) = org.sidecore.control ] && P=/dev/${p##*/}; done; \
+                [ -c $P ] && echo found";
+    in_shell(&mut session, find, 0, seconds(60))?;
+
+    for (mark, (what, line, least)) in (1..).zip(ATTACKS) {
+        let before = taken(&session.counters()?)?;
+        session.ask(command(TraceStep::On, false, "histograms"), seconds(20))?;
+        in_shell(&mut session, line, mark, seconds(120)).with_context(|| format!("the attack by {what}"))?;
+        let latency = session.latency()?;
+        session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
+        let bytes = taken(&session.counters()?)? - before;
+        let ticks = latency.rows.iter().find(|row| row.what == "tick" && row.guest.is_none()).context("no ticks")?;
+        let figures = &mut context.figures;
+        figures.at_least(&format!("bytes that sidecore has taken of {what}"), bytes, least)?;
+        figures.at_least(&format!("ticks during {what}"), ticks.count, 100)?;
+        figures
+            .note(&format!("instructions of a tick during {what}, on average"), ticks.sum as f64 / ticks.count as f64);
+        figures.at_most(&format!("instructions of the longest tick during {what}"), ticks.max, TICK_INSTRUCTIONS)?;
+    }
+    ensure!(session.running()? == 1, "the guest has stopped");
+    session.shut_down().map(drop)
+}
+
+/// Bytes that sidecore has taken by the channel.
+fn taken(counters: &Counters) -> Result<u64> {
+    let mut ports =
+        counters.guest("a").into_iter().flat_map(|guest| &guest.consoles).flat_map(|console| &console.ports);
+    Ok(ports.find(|port| port.name == "org.sidecore.control").context("there is no channel")?.output_bytes)
+}
+
+/// Types a line into the guest's shell, and waits until it is done.
+fn in_shell(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
+    // The echo of the line has the sum, and not its result.
+    let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
+    session.ask(Command::Input { guest: "a".to_owned(), text }, seconds(20))?;
+    let done = format!("MARK-{}", mark + 1000);
+    session.wait(line, limit, |event| match event {
+        Event::Console { line, .. } if line.contains(&done) => Some(()),
+        _ => None,
+    })
+}
