@@ -41,6 +41,12 @@ pub fn event(line: &str, of: Option<&str>) {
     }
 }
 
+/// Tells the guest output of a guest that it follows. Returns whether there was room. Its own output is not told to it.
+pub fn output(line: &str, of: &str) -> bool {
+    let Some(mut end) = END.try_lock() else { return false };
+    end.as_mut().is_some_and(|end| end.conversation.1.is_some() && of != &*end.name && end.channel.output(line))
+}
+
 /// Notes an event for which there was no memory.
 pub fn event_lost() {
     if let Some(mut end) = END.try_lock()

@@ -20,7 +20,8 @@ use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
-    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence, table,
+    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
+    table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -378,6 +379,7 @@ impl Operator {
             Command::Help
             | Command::List
             | Command::Attach { .. }
+            | Command::Follow { .. }
             | Command::Show(_)
             | Command::Top
             | Command::Audit
@@ -409,6 +411,19 @@ impl Operator {
                 engines::all().iter().for_each(|engine| engine.watch(on));
                 Ok(())
             }
+        }
+    }
+
+    /// Has a guest's output sent as it comes, or no more. Returns the answer with what came before.
+    fn follow(&mut self, way: Way, command: Command, id: Option<u64>) -> Result<Option<Event>, Text> {
+        let Command::Follow { guest, on } = command else { return Err("not `follow`".into()) };
+        let own = self.config.management.as_ref().map(|management| &*management.guest);
+        match on {
+            true if way == Way::Channel && own == Some(&*guest) => {
+                Err("the management guest is not told its own output: attach to it on COM1".into())
+            }
+            true => self.guests.follow(&guest, way, id).map(Some),
+            false => self.guests.unfollow(&guest, way).map(|()| None),
         }
     }
 
@@ -465,9 +480,12 @@ impl Operator {
 
     /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
     fn serve_management(&mut self) {
-        if management::tick(&self.guests) && self.putting == Some(Way::Channel) {
-            // Whoever has sent the first pieces is gone.
-            modules::all().give_up();
+        if management::tick(&self.guests) {
+            self.guests.unfollow_all(Way::Channel);
+            if self.putting == Some(Way::Channel) {
+                // Whoever has sent the first pieces is gone.
+                modules::all().give_up();
+            }
         }
         for _ in 0..COMMANDS {
             let Some((caller, request)) = management::next(&self.guests) else { break };
@@ -529,6 +547,17 @@ impl Operator {
             Command::PutData { .. } => {
                 let result = self.carry_out(request.command);
                 self.reply(caller, id, result);
+            }
+            command @ Command::Follow { .. } => {
+                let mut said = None;
+                let result = audited(caller, command, |command| {
+                    said = self.follow(caller.way, command, id)?;
+                    Ok(())
+                });
+                match (result, said) {
+                    (Ok(()), Some(output)) => self.answer(caller, Ok(output), id),
+                    (result, _) => self.reply(caller, id, result),
+                }
             }
             command @ Command::Apply { .. } => {
                 let mut said = None;

@@ -59,7 +59,7 @@ impl Key {
     /// their consoles and ports needs the permission `console` besides. `None`: nothing.
     #[must_use]
     pub fn sees(&self, event: Event) -> Option<Event> {
-        if matches!(event, Event::Console { .. } | Event::Port { .. }) && !self.has_console() {
+        if matches!(event, Event::Console { .. } | Event::Output { .. } | Event::Port { .. }) && !self.has_console() {
             return None;
         }
         let Some(guests) = &self.guests else { return Some(event) };
@@ -77,9 +77,10 @@ impl Key {
                 let listed = listed.map(|all| all.into_iter().filter(|guest| is_bound(&guest.name)).collect());
                 Some(Event::Reply { id, ok, error, guests: listed, version })
             }
-            Event::Guest { ref guest, .. } | Event::Console { ref guest, .. } | Event::Port { ref guest, .. } => {
-                is_bound(guest).then_some(event)
-            }
+            Event::Guest { ref guest, .. }
+            | Event::Console { ref guest, .. }
+            | Event::Output { ref guest, .. }
+            | Event::Port { ref guest, .. } => is_bound(guest).then_some(event),
             Event::Stuck { ref guest, .. } | Event::ConfigError { ref guest, .. } => {
                 guest.as_deref().is_some_and(is_bound).then_some(event)
             }
@@ -116,6 +117,7 @@ const fn is_for_bound(command: &Command) -> bool {
         | Command::Set { .. }
         | Command::Attach { .. }
         | Command::Input { .. }
+        | Command::Follow { .. }
         | Command::PortInput { .. }
         | Command::Port { .. }
         | Command::TraceEoi { .. }
@@ -158,7 +160,7 @@ mod tests {
         for guest in ["a", "c"] {
             assert_eq!(key.check(&Command::Attach { raw: false, guest: guest.into() }), Ok(()));
         }
-        let of_others: [fn(String) -> Command; 9] = [
+        let of_others: [fn(String) -> Command; 10] = [
             Command::Start,
             Command::Stop,
             Command::Kill,
@@ -166,6 +168,7 @@ mod tests {
             |guest| Command::Attach { raw: false, guest },
             |guest| Command::Set { guest, key: control::SettingKey::Weight, value: "2".into() },
             |guest| Command::Input { guest, text: String::new() },
+            |guest| Command::Follow { guest, on: true },
             |guest| Command::Port { guest, port: "p".into(), open: true },
             |guest| Command::PortInput { guest, port: "p".into(), text: String::new() },
         ];
