@@ -41,7 +41,7 @@ static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 const TOP_PERIOD: u64 = 1_000_000;
 
 /// In the audit, of captures that nobody takes any more.
-const READER_GONE: &str = "the reader is gone: all captures have ended";
+const READER_GONE: &str = "the reader is gone: the captures of this channel have ended";
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -164,11 +164,13 @@ impl Operator {
         if let Some(ended) = self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
             if ended == EndAtPort::ReaderOfCaptures {
-                // Nobody takes the frames any more, and whoever wanted them can say no word.
-                self.trace.end_captures();
+                // Nobody takes these frames any more, and whoever wanted them can say no word. What COM1 or COM2 wants is still
+                // captured, and can be sent elsewhere.
+                if self.trace.end_captures(Way::Channel) {
+                    let captures = Note::from(&Command::Captures);
+                    note(&Caller::cable(Way::Channel, Permissions::empty()), &captures, Outcome::Failed, READER_GONE);
+                }
                 engines::choose_loops();
-                let captures = Note::from(&Command::Captures);
-                note(&Caller::cable(Way::Channel, Permissions::empty()), &captures, Outcome::Failed, READER_GONE);
             }
         }
         console::pump();
@@ -336,13 +338,13 @@ impl Operator {
                     self.guests.backlog(guest).for_each(console::print_backlog);
                 }
             }
-            other => self.carry_out(other)?,
+            other => self.carry_out(Way::Com1, other)?,
         }
         Ok(())
     }
 
-    /// Carries out a command that is the same on COM1 and COM2.
-    fn carry_out(&mut self, command: Command) -> Result<(), Text> {
+    /// Carries out a command that is the same by all ways in.
+    fn carry_out(&mut self, way: Way, command: Command) -> Result<(), Text> {
         match command {
             Command::Start(g) | Command::Restart(g) if self.ending.is_some() => {
                 Err(lifecycle::Refused::ShuttingDown.explain(&g))
@@ -403,7 +405,7 @@ impl Operator {
             }
             Command::Trace { step: TraceStep::Save, .. } => self.trace.save(),
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
-            Command::Capture { guest, filter } => self.capture(&guest, &filter),
+            Command::Capture { guest, filter } => self.capture(way, &guest, &filter),
             Command::Captures => self.trace.save_captures(),
             Command::TraceEoi { guest, vector } => self.guests.watch_eoi(&guest, eoi::vector(&vector)?),
             Command::Identify { uplink, seconds } => engines::identify(&uplink, seconds),
@@ -428,7 +430,7 @@ impl Operator {
     }
 
     /// Captures frames at the port of a guest's device or at an uplink, or ends that. A guest goes first if both have this name.
-    fn capture(&mut self, name: &str, filter: &str) -> Result<(), Text> {
+    fn capture(&mut self, way: Way, name: &str, filter: &str) -> Result<(), Text> {
         let capture::Wanted { net, filter } = filter.parse()?;
         let uplink = || self.config.uplinks.iter().position(|uplink| uplink.name == name);
         let slot = match (self.guests.find(name), uplink()) {
@@ -439,7 +441,7 @@ impl Operator {
             (Err(_), None) => return Err(sentence(format_args!("there is no guest and no uplink `{name}`"))),
         };
         match slot {
-            Some(slot) => self.trace.capture(slot, filter),
+            Some(slot) => self.trace.capture(slot, filter, way),
             None => Err(sentence(format_args!("guest `{name}` has no network device {net}"))),
         }
     }
@@ -545,7 +547,7 @@ impl Operator {
             Command::Applied => self.answer(caller, self.apply.answer(id), id),
             // The audit has the beginning and the end of a module.
             Command::PutData { .. } => {
-                let result = self.carry_out(request.command);
+                let result = self.carry_out(caller.way, request.command);
                 self.reply(caller, id, result);
             }
             command @ Command::Follow { .. } => {
@@ -601,7 +603,7 @@ impl Operator {
                     Command::Captures if caller.way == Way::Channel => {
                         self.trace.save_captures_to_port(|| management::open_trace_port(&self.guests))
                     }
-                    other => self.carry_out(other),
+                    other => self.carry_out(caller.way, other),
                 });
                 if is_put && result.is_ok() {
                     self.putting = Some(caller.way);
