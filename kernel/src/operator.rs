@@ -7,7 +7,7 @@
 use crate::{
     apply::{Apply, Wanted},
     arch::{idle, time, timer},
-    boots, console,
+    boots, channel, console,
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
@@ -20,7 +20,7 @@ use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
-    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
+    Permissions, Record, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
     table,
 };
 use core::{fmt, sync::atomic::Ordering};
@@ -533,8 +533,8 @@ impl Operator {
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
             Command::Notice { what, line, why } => {
-                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why);
-                self.reply(caller, id, noted);
+                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why).map(|new| new.cloned());
+                self.reply(caller, id, noted.map(tell));
             }
             Command::Config => {
                 let text = control::write(Shown(&self.config));
@@ -662,7 +662,14 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 }
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
-    AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
+    tell(AUDIT.lock().note(wall_clock(), caller, what, outcome, why).cloned());
+}
+
+/// Tells the management guest a record that is new.
+fn tell(record: Option<Record>) {
+    if let Some(record) = record {
+        channel::audited(record);
+    }
 }
 
 /// Milliseconds since 1970.

@@ -115,7 +115,7 @@ pub enum Event {
     },
     /// All counters, on request and at the end.
     Counters(Counters),
-    /// The audit, on request.
+    /// The audit, on request; and to the management guest, without an `id`, each new record of it.
     Audit {
         /// The `id` of the command that asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]

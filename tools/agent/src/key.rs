@@ -48,7 +48,7 @@ impl Key {
     /// Whether its owner gets to see all events.
     #[must_use]
     pub fn sees_all(&self) -> bool {
-        self.guests.is_none() && self.has_console()
+        self.guests.is_none() && self.caller.allowed.contains(Permissions::CONSOLE | Permissions::VIEW)
     }
 
     fn has_console(&self) -> bool {
@@ -60,6 +60,9 @@ impl Key {
     #[must_use]
     pub fn sees(&self, event: Event) -> Option<Event> {
         if matches!(event, Event::Console { .. } | Event::Output { .. } | Event::Port { .. }) && !self.has_console() {
+            return None;
+        }
+        if matches!(event, Event::Audit { .. }) && !self.caller.allowed.contains(Permissions::VIEW) {
             return None;
         }
         let Some(guests) = &self.guests else { return Some(event) };
@@ -272,9 +275,13 @@ mod tests {
                 for event in written() {
                     assert_eq!(key.sees(event).is_some(), is_seen, "{allowed}, bound to {guests:?}");
                 }
-                assert_eq!(key.sees_all(), is_seen && guests.is_none());
+                let sees_more = allowed.contains(Permissions::VIEW);
+                assert_eq!(key.sees_all(), is_seen && sees_more && guests.is_none());
             }
         }
+        let audit = || Event::Audit { id: None, records: Vec::new() };
+        assert!(Key::new("anna", "", Permissions::CONSOLE, None).sees(audit()).is_none(), "it needs `view`");
+        assert!(Key::new("anna", "", others, None).sees(audit()).is_some());
         // Without it the rest is still seen.
         let log = Event::Log { level: Level::Info, text: "a line".into() };
         assert!(Key::new("anna", "", others, None).sees(log).is_some());
