@@ -2,7 +2,7 @@
 //! `management.rs` serves it.
 
 use alloc::string::String;
-use control::{ANSWER, Caller, Channel, EVENTS, Permissions};
+use control::{ANSWER, Caller, Channel, EVENTS, Event, NoMemory, Permissions, Record, collect};
 use spin::Mutex;
 
 /// Bytes of everybody's part of the heap that the channel keeps or may need.
@@ -38,6 +38,26 @@ pub fn event(line: &str, of: Option<&str>) {
         && of.is_none_or(|of| of != &*end.name && end.caller.allowed.contains(Permissions::CONSOLE))
     {
         end.channel.event(line, of.is_some());
+    }
+}
+
+/// Tells the guest output of a guest that it follows. Returns whether there was room. Its own output is not told to it.
+pub fn output(line: &str, of: &str) -> bool {
+    let Some(mut end) = END.try_lock() else { return false };
+    end.as_mut().is_some_and(|end| end.conversation.1.is_some() && of != &*end.name && end.channel.output(line))
+}
+
+/// Tells the guest a new record of the audit, if it may see the audit. COM2 is not told, because this guest may have as many records made
+/// as it likes.
+pub fn audited(record: Record) {
+    let sees = |end: &End| end.conversation.1.is_some() && end.caller.allowed.contains(Permissions::VIEW);
+    if !END.try_lock().is_some_and(|end| end.as_ref().is_some_and(sees)) {
+        return;
+    }
+    let records = collect(core::iter::once(Ok(record)));
+    match records.and_then(|records| Event::Audit { id: None, records }.to_line()) {
+        Ok(line) => event(&line, None),
+        Err(NoMemory) => event_lost(),
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::{
     apply::{Apply, Wanted},
     arch::{idle, time, timer},
-    boots, console,
+    boots, channel, console,
     cores::{self, Core},
     disks, emulator, engines,
     guests::Guests,
@@ -23,7 +23,8 @@ use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
     Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
-    Permissions, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence, table,
+    Permissions, Record, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
+    table,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
@@ -43,7 +44,7 @@ static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 const TOP_PERIOD: u64 = 1_000_000;
 
 /// In the audit, of captures that nobody takes any more.
-const READER_GONE: &str = "the reader is gone: all captures have ended";
+const READER_GONE: &str = "the reader is gone: the captures of this channel have ended";
 
 /// The operator's side of the machine.
 pub struct Operator {
@@ -168,11 +169,13 @@ impl Operator {
         if let Some(ended) = self.trace.tick(|| management::trace_port(&self.guests)) {
             management::end_trace(&self.guests);
             if ended == EndAtPort::ReaderOfCaptures {
-                // Nobody takes the frames any more, and whoever wanted them can say no word.
-                self.trace.end_captures();
+                // Nobody takes these frames any more, and whoever wanted them can say no word. What COM1 or COM2 wants is still
+                // captured, and can be sent elsewhere.
+                if self.trace.end_captures(Way::Channel) {
+                    let captures = Note::from(&Command::Captures);
+                    note(&Caller::cable(Way::Channel, Permissions::empty()), &captures, Outcome::Failed, READER_GONE);
+                }
                 engines::choose_loops();
-                let captures = Note::from(&Command::Captures);
-                note(&Caller::cable(Way::Channel, Permissions::empty()), &captures, Outcome::Failed, READER_GONE);
             }
         }
         console::pump();
@@ -340,13 +343,13 @@ impl Operator {
                     self.guests.backlog(guest).for_each(console::print_backlog);
                 }
             }
-            other => self.carry_out(other)?,
+            other => self.carry_out(Way::Com1, other)?,
         }
         Ok(())
     }
 
-    /// Carries out a command that is the same on COM1 and COM2.
-    fn carry_out(&mut self, command: Command) -> Result<(), Text> {
+    /// Carries out a command that is the same by all ways in.
+    fn carry_out(&mut self, way: Way, command: Command) -> Result<(), Text> {
         match command {
             Command::Start(g) | Command::Restart(g) if self.ending.is_some() => {
                 Err(lifecycle::Refused::ShuttingDown.explain(&g))
@@ -383,6 +386,7 @@ impl Operator {
             Command::Help
             | Command::List
             | Command::Attach { .. }
+            | Command::Follow { .. }
             | Command::Show(_)
             | Command::Top
             | Command::Audit
@@ -407,7 +411,7 @@ impl Operator {
             Command::Trace { step: TraceStep::Save, .. } => self.trace.save(true),
             Command::Trace { step: TraceStep::SaveWithoutRips, .. } => self.trace.save(false),
             Command::Trace { step: TraceStep::Show, .. } => Ok(()),
-            Command::Capture { guest, filter } => self.capture(&guest, &filter),
+            Command::Capture { guest, filter } => self.capture(way, &guest, &filter),
             Command::Captures => self.trace.save_captures(),
             Command::TraceEoi { guest, vector } => self.guests.watch_eoi(&guest, eoi::vector(&vector)?),
             Command::Identify { uplink, seconds } => engines::identify(&uplink, seconds),
@@ -418,8 +422,21 @@ impl Operator {
         }
     }
 
+    /// Has a guest's output sent as it comes, or no more. Returns the answer with what came before.
+    fn follow(&mut self, way: Way, command: Command, id: Option<u64>) -> Result<Option<Event>, Text> {
+        let Command::Follow { guest, on } = command else { return Err("not `follow`".into()) };
+        let own = self.config.management.as_ref().map(|management| &*management.guest);
+        match on {
+            true if way == Way::Channel && own == Some(&*guest) => {
+                Err("the management guest is not told its own output: attach to it on COM1".into())
+            }
+            true => self.guests.follow(&guest, way, id).map(Some),
+            false => self.guests.unfollow(&guest, way).map(|()| None),
+        }
+    }
+
     /// Captures frames at the port of a guest's device or at an uplink, or ends that. A guest goes first if both have this name.
-    fn capture(&mut self, name: &str, filter: &str) -> Result<(), Text> {
+    fn capture(&mut self, way: Way, name: &str, filter: &str) -> Result<(), Text> {
         let capture::Wanted { net, filter } = filter.parse()?;
         let uplink = || self.config.uplinks.iter().position(|uplink| uplink.name == name);
         let slot = match (self.guests.find(name), uplink()) {
@@ -430,7 +447,7 @@ impl Operator {
             (Err(_), None) => return Err(sentence(format_args!("there is no guest and no uplink `{name}`"))),
         };
         match slot {
-            Some(slot) => self.trace.capture(slot, filter),
+            Some(slot) => self.trace.capture(slot, filter, way),
             None => Err(sentence(format_args!("guest `{name}` has no network device {net}"))),
         }
     }
@@ -471,9 +488,12 @@ impl Operator {
 
     /// Carries out the commands of the management guest: a few, if it has read the answers to those before.
     fn serve_management(&mut self) {
-        if management::tick(&self.guests) && self.putting == Some(Way::Channel) {
-            // Whoever has sent the first pieces is gone.
-            modules::all().give_up();
+        if management::tick(&self.guests) {
+            self.guests.unfollow_all(Way::Channel);
+            if self.putting == Some(Way::Channel) {
+                // Whoever has sent the first pieces is gone.
+                modules::all().give_up();
+            }
         }
         for _ in 0..COMMANDS {
             let Some((caller, request)) = management::next(&self.guests) else { break };
@@ -519,8 +539,8 @@ impl Operator {
                 self.answer(caller, records.map(|records| Event::Audit { id, records }), id);
             }
             Command::Notice { what, line, why } => {
-                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why);
-                self.reply(caller, id, noted);
+                let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why).map(|new| new.cloned());
+                self.reply(caller, id, noted.map(tell));
             }
             Command::Config => {
                 let text = control::write(Shown(&self.config));
@@ -533,8 +553,19 @@ impl Operator {
             Command::Applied => self.answer(caller, self.apply.answer(id), id),
             // The audit has the beginning and the end of a module.
             Command::PutData { .. } => {
-                let result = self.carry_out(request.command);
+                let result = self.carry_out(caller.way, request.command);
                 self.reply(caller, id, result);
+            }
+            command @ Command::Follow { .. } => {
+                let mut said = None;
+                let result = audited(caller, command, |command| {
+                    said = self.follow(caller.way, command, id)?;
+                    Ok(())
+                });
+                match (result, said) {
+                    (Ok(()), Some(output)) => self.answer(caller, Ok(output), id),
+                    (result, _) => self.reply(caller, id, result),
+                }
             }
             command @ Command::Apply { .. } => {
                 let mut said = None;
@@ -581,7 +612,7 @@ impl Operator {
                     Command::Captures if caller.way == Way::Channel => {
                         self.trace.save_captures_to_port(|| management::open_trace_port(&self.guests))
                     }
-                    other => self.carry_out(other),
+                    other => self.carry_out(caller.way, other),
                 });
                 if is_put && result.is_ok() {
                     self.putting = Some(caller.way);
@@ -640,7 +671,14 @@ fn audited(caller: &Caller, command: Command, carry_out: impl FnOnce(Command) ->
 }
 
 fn note(caller: &Caller, what: &Note, outcome: Outcome, why: &str) {
-    AUDIT.lock().note(wall_clock(), caller, what, outcome, why);
+    tell(AUDIT.lock().note(wall_clock(), caller, what, outcome, why).cloned());
+}
+
+/// Tells the management guest a record that is new.
+fn tell(record: Option<Record>) {
+    if let Some(record) = record {
+        channel::audited(record);
+    }
 }
 
 /// Milliseconds since 1970.

@@ -127,10 +127,10 @@ impl Audit {
     }
 
     /// Notes what became of a command. `now`: milliseconds since 1970. Does nothing for a command that changes nothing and
-    /// is not refused.
-    pub fn note(&mut self, now: u64, caller: &Caller, note: &Note, outcome: Outcome, reason: &str) {
+    /// is not refused. Returns the record, if it is a new one.
+    pub fn note(&mut self, now: u64, caller: &Caller, note: &Note, outcome: Outcome, reason: &str) -> Option<&Record> {
         if outcome != Outcome::Refused && !note.changes {
-            return;
+            return None;
         }
         let record = Record::new(now, caller, note.command.clone(), outcome, beginning(reason));
         let may_repeat = outcome != Outcome::Done || note.has_input;
@@ -141,11 +141,18 @@ impl Audit {
     }
 
     /// Notes what the agent reports. `now`: milliseconds since 1970. `line` and `why`: the command that it has refused, and its
-    /// reason. A refusal that is repeated takes no second record.
+    /// reason. A refusal that is repeated takes no second record. Returns the record, if it is a new one.
     ///
     /// # Errors
     /// The caller is a cable, or reports come too fast. A report that comes too fast takes a number, and nothing else.
-    pub fn report(&mut self, now: u64, caller: &Caller, what: Notice, line: &str, why: &str) -> Result<(), Text> {
+    pub fn report(
+        &mut self,
+        now: u64,
+        caller: &Caller,
+        what: Notice,
+        line: &str,
+        why: &str,
+    ) -> Result<Option<&Record>, Text> {
         if caller.way != Way::Channel {
             return Err("`notice` is a command of the management guest's agent".into());
         }
@@ -160,8 +167,7 @@ impl Audit {
             Notice::Refused => (beginning(Plain(line)), Outcome::Refused),
         };
         let record = Record { reported: true, ..Record::new(now, caller, command, outcome, beginning(Plain(why))) };
-        self.reports.add(record, what == Notice::Refused);
-        Ok(())
+        Ok(self.reports.add(record, what == Notice::Refused))
     }
 
     /// The records: those of the cables, then those of the channel, then what the agent reports, each the oldest first.
@@ -253,8 +259,9 @@ impl<const MOST: usize> Ring<MOST> {
         Self { records: heapless::Deque::new(), next: 0 }
     }
 
-    /// Adds a record, and gives it its number. `may_repeat`: if there is the same one, that one counts instead.
-    fn add(&mut self, mut new: Record, may_repeat: bool) {
+    /// Adds a record, gives it its number, and returns it. `may_repeat`: if there is the same one, that one counts instead, and nothing
+    /// is returned.
+    fn add(&mut self, mut new: Record, may_repeat: bool) -> Option<&Record> {
         let same = self.records.iter_mut().rev().find(|old| {
             may_repeat
                 && old.command == new.command
@@ -264,7 +271,7 @@ impl<const MOST: usize> Ring<MOST> {
         if let Some(old) = same {
             old.times = old.times.saturating_add(1);
             old.last = new.time;
-            return;
+            return None;
         }
         new.number = self.next;
         self.next = self.next.saturating_add(1);
@@ -273,6 +280,7 @@ impl<const MOST: usize> Ring<MOST> {
         }
         // There is room.
         let _ = self.records.push_back(new);
+        self.records.back()
     }
 }
 
@@ -404,7 +412,8 @@ mod tests {
     fn names_and_addresses_are_shown_as_the_agent_s_words() {
         let mut audit = Audit::new();
         let anna = key("anna", "10.0.0.5");
-        audit.note(0, &anna, &note(&Command::Stop("a".into())), Outcome::Done, "");
+        let stop = note(&Command::Stop("a".into()));
+        assert_eq!(audit.note(0, &anna, &stop, Outcome::Done, "").map(|new| (new.number, new.times)), Some((0, 1)));
         audit.report(1000, &anna, Notice::Login, "", "").unwrap();
         for time in 2..5 {
             audit.report(1000 * time, &anna, Notice::Refused, "attach b", "\u{202e}not of\n this key").unwrap();

@@ -35,6 +35,8 @@ const SHORT_ANSWER: usize = 4 << 10;
 pub const EVENTS: usize = 32 << 10;
 /// The share of guests' output in [`EVENTS`].
 const GUESTS: usize = 16 << 10;
+/// The part of that share in which output for followers finds room. The rest is for whole lines.
+const FOLLOWED: usize = 8 << 10;
 
 /// Which queue a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +182,15 @@ impl Channel {
             return self.lost(line.len());
         }
         self.events.extend(line.bytes());
+    }
+
+    /// Adds a line with output for those who follow a guest. Returns whether it fitted. If not, the caller tries again later.
+    pub fn output(&mut self, line: &str) -> bool {
+        let fits = self.events.len().saturating_add(line.len()) <= FOLLOWED;
+        if fits {
+            self.event(line, true);
+        }
+        fits
     }
 
     /// Notes an event for which there was no memory.
@@ -428,6 +439,20 @@ mod tests {
         assert!(before <= GUESTS);
         channel.event(&Event::done(None).to_line().unwrap(), false);
         assert!(channel.events.len() > before);
+    }
+
+    #[test]
+    fn output_for_followers_leaves_room_for_whole_lines_and_none_of_it_is_dropped() {
+        let mut channel = Channel::new();
+        let output = Event::Output { id: None, guest: "a".into(), at: 7, text: "w".repeat(500) }.to_line().unwrap();
+        let lines = (0..1000).filter(|_| channel.output(&output)).count();
+        assert!(lines > 0 && channel.events.len() <= FOLLOWED);
+        let line = Event::Console { guest: "a".into(), line: "w".repeat(500) }.to_line().unwrap();
+        channel.event(&line, true);
+        assert_eq!(channel.counts().dropped, Loss::default());
+        let mut port = Port { room: usize::MAX, ..Port::default() };
+        channel.pump(usize::MAX, |bytes| port.write(bytes));
+        assert_eq!(port.lines().len(), lines + 1);
     }
 
     #[test]

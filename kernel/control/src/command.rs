@@ -137,6 +137,13 @@ commands! {
         /// The guest.
         guest: String = GUEST,
     } => CONSOLE, shell("attach", "type into its console; Ctrl-] leaves; --raw: not filtered");
+    /// Has a guest's output sent as it comes, or no more: also unfinished lines (COM2 only).
+    Follow {
+        /// The guest.
+        guest: String = GUEST,
+        /// Whether it is to be sent.
+        on: bool = ON,
+    } => CONSOLE, json("follow");
     /// Text to a guest's console (COM2 only).
     Input {
         /// The guest.

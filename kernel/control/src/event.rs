@@ -74,6 +74,19 @@ pub enum Event {
         /// The line, without its end.
         line: String,
     },
+    /// Output of a guest's console as it comes, with its ends of lines, while somebody follows it. With an `id` it is the answer to
+    /// `follow`, and has what came before.
+    Output {
+        /// The `id` of the command that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u64>,
+        /// The guest's name.
+        guest: String,
+        /// How many bytes of its output came before these since sidecore's start.
+        at: u64,
+        /// The bytes, one character each, U+0000 to U+00FF.
+        text: String,
+    },
     /// Output of a named port of a guest's console device, while the port is open.
     Port {
         /// The guest's name.
@@ -102,7 +115,7 @@ pub enum Event {
     },
     /// All counters, on request and at the end.
     Counters(Counters),
-    /// The audit, on request.
+    /// The audit, on request; and to the management guest, without an `id`, each new record of it.
     Audit {
         /// The `id` of the command that asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -464,6 +477,8 @@ mod tests {
             },
             Event::Guest { guest: "a".into(), state: GuestState::Running, reason: None, detail: None },
             Event::Console { guest: "a".into(), line: "tab\t\u{1b}[0m \"quoted\"\nnot a new line".into() },
+            Event::Output { id: Some(2), guest: "a".into(), at: 7, text: "login: \r\u{9b}".into() },
+            Event::Output { id: None, guest: "a".into(), at: 0, text: String::new() },
             Event::Dropped { guest: Some("a".into()), messages: 3, bytes: 300 },
             Event::Log { level: Level::Warn, text: "x".into() },
             Event::Audit {

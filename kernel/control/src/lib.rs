@@ -41,6 +41,7 @@ mod output;
 mod panic;
 mod permissions;
 mod prompt;
+mod recent;
 mod request;
 #[cfg(test)]
 mod screen_of;
@@ -92,6 +93,7 @@ pub use output::{Class, Loss, Output, RECORD};
 pub use panic::write_panic;
 pub use permissions::{Caller, Permissions, Way};
 pub use prompt::Prompt;
+pub use recent::Recent;
 pub use request::{Refused, Request};
 pub use sender::{MAX_ADDRESS, MAX_WHO, Sender};
 pub use setting::SettingKey;

@@ -343,6 +343,7 @@ mod tests {
                 Command::Start(guest.clone()),
                 Command::Input { guest: guest.clone(), text: text.clone() },
                 Command::Port { guest: guest.clone(), port: port.clone(), open: true },
+                Command::Follow { guest: guest.clone(), on: false },
                 Command::PortInput { guest: guest.clone(), port, text: text.clone() },
                 Command::Notice { what: crate::Notice::Refused, line: text.clone(), why: text.clone() },
                 Command::Set { guest: guest.clone(), key: crate::SettingKey::Restart, value: text.clone() },

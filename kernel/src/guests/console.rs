@@ -13,15 +13,13 @@
 
 use crate::{channel, console};
 use alloc::{boxed::Box, collections::VecDeque, string::String, vec::Vec};
-use control::{Event, Loss, NoMemory, Pause};
+use control::{Event, Loss, NoMemory, Pause, Recent, Way};
 use core::sync::atomic::{AtomicU64, Ordering};
 use rtrb::{Consumer, Producer, RingBuffer};
 use spin::Mutex;
 
 /// Most bytes of output of the UART that wait for the control core.
 const WAITING: usize = 32 << 10;
-/// Most bytes of earlier output that an operator sees on attaching.
-const BACKLOG: usize = 4 << 10;
 /// Longest line in bytes. A longer one is sent in pieces.
 const LINE: usize = 1 << 10;
 /// Bytes that are taken at once.
@@ -108,10 +106,10 @@ pub enum Drain {
     AtOnce,
 }
 
-/// The control core's part of a guest's console: it makes lines and keeps the backlog.
+/// The control core's part of a guest's console: it makes lines and keeps the last output.
 pub struct Reader {
     line: Vec<u8>,
-    backlog: VecDeque<u8>,
+    recent: Recent,
     chunk: Box<[u8]>,
     /// The part of `chunk` that was taken and is not in a line yet.
     left: core::ops::Range<usize>,
@@ -127,7 +125,7 @@ impl Reader {
     pub fn new() -> Self {
         Self {
             line: Vec::with_capacity(LINE),
-            backlog: VecDeque::with_capacity(BACKLOG),
+            recent: Recent::new(),
             chunk: alloc::vec![0; CHUNK].into_boxed_slice(),
             left: 0..0,
             waiting: None,
@@ -187,10 +185,7 @@ impl Reader {
 
     /// Adds a byte to the line. At the end of the line, its event waits.
     fn take(&mut self, name: &str, byte: u8) {
-        if self.backlog.len() == BACKLOG {
-            self.backlog.pop_front();
-        }
-        self.backlog.push_back(byte);
+        self.recent.put(byte);
         match byte {
             b'\r' => {}
             b'\n' => self.end_line(name),
@@ -251,8 +246,28 @@ impl Reader {
 
     /// Returns the last output, for an operator who has just attached.
     pub fn backlog(&self) -> impl Iterator<Item = &[u8]> {
-        let (a, b) = self.backlog.as_slices();
-        [a, b].into_iter()
+        self.recent.parts()
+    }
+
+    /// Output is sent by this way as it comes, or no more.
+    pub fn follow(&mut self, way: Way, on: bool) {
+        self.recent.follow(way, on);
+    }
+
+    /// The answer to `follow`.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn followed(&self, name: &str, id: Option<u64>) -> Result<Event, NoMemory> {
+        self.recent.answer(name, id)
+    }
+
+    /// Sends output to those who follow it, as far as there is room. Call it once a tick.
+    pub fn tell_followers(&mut self, name: &str) {
+        self.recent.send(name, Way::Channel, |line| channel::output(line, name));
+        self.recent.send(name, Way::Com2, |line| {
+            console::room_for_guests().is_some_and(|room| room >= line.len()) && console::send_guest(line)
+        });
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
 use alloc::vec::Vec;
 use config::{Config, Plan, Setting};
 use console::Drain;
-use control::{Counters, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, sentence};
+use control::{Counters, Event, GuestSummary, Hypervisor, Joined, NoMemory, Pause, Text, Turns, Way, sentence};
 use core::sync::atomic::Ordering;
 use guest::Guest;
 pub use guest::streams::OwnPort;
@@ -289,6 +289,28 @@ impl Guests {
         self.guests.iter().filter(move |guest| guest.name() == name).flat_map(Guest::backlog)
     }
 
+    /// Has a guest's output sent by this way as it comes. Returns the answer to the command `id`.
+    ///
+    /// # Errors
+    /// No such guest, or there is no memory.
+    pub fn follow(&mut self, name: &str, way: Way, id: Option<u64>) -> Result<Event, Text> {
+        Ok(self.named(name)?.follow_output(way, id)?)
+    }
+
+    /// No more of a guest's output is sent by this way as it comes.
+    ///
+    /// # Errors
+    /// No such guest.
+    pub fn unfollow(&mut self, name: &str, way: Way) -> Result<(), Text> {
+        self.named(name)?.unfollow_output(way);
+        Ok(())
+    }
+
+    /// Nobody follows a guest by this way any more.
+    pub fn unfollow_all(&mut self, way: Way) {
+        self.guests.iter_mut().for_each(|guest| guest.unfollow_output(way));
+    }
+
     /// Polls every guest. Called once a tick. `attached` is the guest whose console has COM1.
     pub fn poll(&mut self, attached: Option<&str>) {
         let guests = &mut self.guests;
@@ -303,6 +325,7 @@ impl Guests {
             Some(guest) if attached != Some(guest.name()) => guest.drain(most, Drain::Detached),
             _ => (0, Pause::Idle),
         });
+        guests.iter_mut().for_each(Guest::tell_followers);
         guests.iter_mut().for_each(Guest::poll);
     }
 

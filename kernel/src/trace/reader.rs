@@ -12,7 +12,7 @@ use crate::{
     console,
 };
 use ::control::{
-    CapturedPort, Durations, Latency, NoMemory, Text, TraceState, TracedCore,
+    CapturedPort, Durations, Latency, NoMemory, Text, TraceState, TracedCore, Way,
     capture::Wanted,
     sentence,
     trace::{TRACE_END, Wanted as WantedTrace, trace_line},
@@ -53,6 +53,8 @@ pub struct Reader {
     stops: bool,
     /// What is being sent: records and captured frames, each by at most one way, and never by the same one.
     sending: [Option<Sending>; 2],
+    /// By the slot of a port: the way by which its capture was asked for.
+    captured_by: [Option<Way>; PORTS],
 }
 
 /// A trace that is being sent.
@@ -233,7 +235,13 @@ impl Reader {
         };
         let cores: Vec<_> = (0..MAX_CORES).filter_map(traced).collect();
         Self::switch(config.trace.on);
-        Ok(Self { header: header(config, &cores), cores, stops: false, sending: [None, None] })
+        Ok(Self {
+            header: header(config, &cores),
+            cores,
+            stops: false,
+            sending: [None, None],
+            captured_by: [None; PORTS],
+        })
     }
 
     /// Switches classes on. The engines have to choose their loops afterwards. If the trace was off, what is in the rings is forgotten.
@@ -263,11 +271,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Sets the filter of a port by the engine's slot, or removes it. If no port was captured, what is in the rings is forgotten.
+    /// Sets the filter of a port by the engine's slot, or removes it. `way`: by which that was asked for. If no port was captured, what is in the rings is forgotten.
     ///
     /// # Errors
     /// No core has a ring.
-    pub fn capture(&mut self, slot: usize, filter: Option<Filter>) -> Result<(), Text> {
+    pub fn capture(&mut self, slot: usize, filter: Option<Filter>, way: Way) -> Result<(), Text> {
         self.has_rings()?;
         if What::Captures.is_off() && filter.is_some() {
             for traced in &mut self.cores {
@@ -277,9 +285,17 @@ impl Reader {
             }
         }
         FILTERS.set(slot, filter);
+        if let Some(by) = self.captured_by.get_mut(slot) {
+            *by = filter.map(|_| way);
+        }
+        Self::switch_captures();
+        Ok(())
+    }
+
+    /// Switches the class of captures on if a port has a filter, and off otherwise.
+    fn switch_captures() {
         let is_any = (0..PORTS).any(|slot| FILTERS.get(slot).is_some());
         ON.set(if is_any { ON.get() | Classes::CAPTURES } else { ON.get().difference(Classes::CAPTURES) });
-        Ok(())
     }
 
     /// Switches these classes on and all others off.
@@ -348,8 +364,9 @@ impl Reader {
 
     /// Switches all classes off, and ends all captures. The engines may choose their loops afterwards. What is in the rings stays
     /// there.
-    pub fn stop(&self) {
+    pub fn stop(&mut self) {
         FILTERS.clear();
+        self.captured_by.fill(None);
         ON.set(Classes::empty());
     }
 
@@ -456,10 +473,16 @@ impl Reader {
         ended
     }
 
-    /// Ends all captures.
-    pub fn end_captures(&self) {
-        FILTERS.clear();
-        ON.set(ON.get().difference(Classes::CAPTURES));
+    /// Ends the captures that were asked for by this way. Those of others go on. Returns whether there were any.
+    pub fn end_captures(&mut self, way: Way) -> bool {
+        let mut any = false;
+        for (slot, by) in self.captured_by.iter_mut().enumerate().filter(|(_, by)| **by == Some(way)) {
+            FILTERS.set(slot, None);
+            *by = None;
+            any = true;
+        }
+        Self::switch_captures();
+        any
     }
 
     /// Returns the state, for the request `id`.

@@ -6,7 +6,7 @@
 //! - The guest gets whole lines: all answers in order, all events in order that the channel has not counted as dropped.
 //! - An answer that waits goes before an event of which the guest has got nothing yet.
 //! - What waits is at most [`ANSWER`] and [`EVENTS`]. An event is dropped only if there is no room for it; guests' output has half of the
-//!   room, and leaves the rest to sidecore's own events.
+//!   room, and leaves the rest to sidecore's own events. Output for followers has a quarter, and none of it is dropped here.
 //! - The guest is told how many events were dropped, and their bytes, before the next event.
 
 use std::collections::VecDeque;
@@ -228,6 +228,25 @@ impl World {
         assert!(waiting <= EVENTS + self.got.len(), "{waiting} bytes of events wait");
     }
 
+    /// Output of a guest that is followed comes, of so many characters.
+    fn output(&mut self, len: usize) {
+        self.number += 1;
+        let event = Event::Output { id: None, guest: "g".to_owned(), at: self.number, text: "t".repeat(len) };
+        let line = event.to_line().expect("there is memory");
+        let (before, dropped) = (self.channel.counts().dropped, self.dropped);
+        let waiting = self.events.iter().map(|event| event.line.len()).sum::<usize>();
+        let told = self.events.len() * TOLD;
+        let fits = self.channel.output(&line);
+        assert!(!self.has_dropped(before, line.len()), "the caller tries again, and nothing is dropped");
+        let share = EVENTS / 4;
+        if fits {
+            assert!(waiting + line.len() <= share + self.got.len(), "{waiting} bytes wait");
+            self.events.push_back(Awaited { line, guest: true, dropped });
+        } else {
+            assert!(waiting + told + TOLD + line.len() > share, "there is room beside {waiting} bytes");
+        }
+    }
+
     /// An event had no memory.
     fn lose(&mut self) {
         let before = self.channel.counts().dropped;
@@ -282,7 +301,7 @@ impl World {
                     self.told
                 );
             }
-            Event::Console { .. } | Event::Log { .. } => {
+            Event::Console { .. } | Event::Log { .. } | Event::Output { .. } => {
                 let event = self.events.pop_front().expect("no event comes twice");
                 assert_eq!(line, event.line, "events come in order, those that are not dropped");
                 // Where sidecore's own events have filled the room, there may be none for a line that tells of losses.
@@ -347,6 +366,7 @@ impl World {
             }
             3..6 => self.tick(room, piece, input),
             6 => self.pump(input.within(0, 600) as usize, room, piece),
+            7 if input.flag() => self.output(input.within(0, 3000) as usize),
             7 => self.event(input.flag(), input.within(0, 3000) as usize),
             8 | 9 => {
                 // A flood, with ticks between.

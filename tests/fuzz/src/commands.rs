@@ -95,7 +95,7 @@ fn lines(text: &[u8]) {
     for line in lines.into_iter().flatten() {
         // Not every line is a request, and few random ones are: each line is a text, too.
         let (guest, text, port) = (line.clone(), line.clone(), line.clone());
-        let command = match line.len() % 16 {
+        let command = match line.len() % 17 {
             0 => Command::List,
             1 => Command::Start(guest),
             2 => Command::Stop(guest),
@@ -111,6 +111,7 @@ fn lines(text: &[u8]) {
             12 => {
                 Command::Apply { dry: text.len() % 32 < 16, restart: true, module: guest, confirm: text.len() as u64 }
             }
+            13 => Command::Follow { guest, on: text.len() % 34 < 17 },
             _ => Command::Input { guest, text },
         };
         let sender = if line.len().is_multiple_of(2) { Sender::new(&line, &line) } else { Sender::default() };

@@ -1,6 +1,7 @@
 //! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, a third guest comes and goes,
 //! then the management guest turns hostile and dies.
 
+mod attach;
 mod captures;
 mod changes;
 mod operator;
@@ -40,7 +41,7 @@ const BEATS: u64 = 10;
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "login by OpenSSH, a trace fetched by it, captured frames read by tshark while they come, metrics read by Prometheus and judged by promtool and a strict reader of OpenMetrics, ssh-audit, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
-    vec![alone(Scenario::new("management", about, QEMU), management)]
+    vec![alone(Scenario::new("management", about, QEMU), management), attach::boot()]
 }
 
 /// Gets a page from this machine's loopback: its head and its body.
@@ -62,26 +63,36 @@ fn get_as(port: u16, path: &str, accept: &str) -> Result<(String, String)> {
 fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let a = Guest::new(1).then("obey");
     let b = Guest::new(2).peer(1).then("obey");
+    let allow = "[\"view\", \"profile\", \"capture\", \"operate\"]\nmodules = \"16M\"";
+    let mut setup = managed(server("management", &[a, b]), allow, "", keys, host_key);
+    setup = with_last_entries(setup, &changes::spare());
+    // Room for modules, for a file that is applied, and for the guest that comes later.
+    setup.memory_mib += 16 + 8 + LEAST_MEMORY_MIB;
+    let own = address(NUMBER);
+    setup.forwards = vec![(ssh, own.clone(), 22), (metrics, own, METRICS_PORT)];
+    setup
+}
+
+/// Adds a management guest. `allow`: what it may ask, and other values of `[management]` on lines of their own. `words`: more words on its
+/// command line.
+fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: String) -> Setup {
     let mut setup = with_entries(
-        server("management", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"capture\", \"operate\"]\nmodules = \"16M\"\n\n[[port]]\ndevice = \"first\"\n\n",
+        setup,
+        &format!("[management]\nguest = \"management\"\nallow = {allow}\n\n[[port]]\ndevice = \"first\"\n\n"),
     );
     let own = address(NUMBER);
     let initrd = Content::Management { keys, host_key: Some(host_key) };
     let entry = format!(
         "[[guest]]\nname = \"management\"\nmemory = \"192M\"\nkernel = \"vmlinuz\"\ninitrd = \"{}\"\ncmdline = \"console=ttyS0 \
-         quiet loglevel=3 panic=-1 management.ip={own}/24 management.gateway={HOST_ADDRESS}\"\n\n[[guest.net]]\n\
+         quiet loglevel=3 panic=-1 management.ip={own}/24 management.gateway={HOST_ADDRESS}{words}\"\n\n[[guest.net]]\n\
          mac = \"52:54:00:00:00:09\"\n\n[[guest.entropy]]\n\n",
         module_name(&initrd)
     );
     setup = with_last_entries(setup, &entry);
-    setup = with_last_entries(setup, &changes::spare());
     setup.modules.push(Module::new(module_name(&initrd), initrd));
     setup.cpus += 2;
-    // Room for modules, for a file that is applied, and for the guest that comes later.
-    setup.memory_mib += 192 + 64 + 16 + 8 + LEAST_MEMORY_MIB;
+    setup.memory_mib += 192 + 64;
     setup.uplink = Uplink::Virtio;
-    setup.forwards = vec![(ssh, own.clone(), 22), (metrics, own, METRICS_PORT)];
     setup.typed = true;
     setup
 }
@@ -97,10 +108,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let setup = setup(format!("{alice}view {viewer}guests=a {bound}"), host_key, operator.ssh, operator.metrics);
     let mut session = operator.context.boot(&setup)?;
     session.all_obey(["a", "b"])?;
-    session.wait("the management guest to be ready", seconds(240), |event| match event {
-        Event::Console { guest, line } if guest == "management" && line.contains("management: ready") => Some(()),
-        _ => None,
-    })?;
+    is_ready(&mut session)?;
     log_in(&mut operator, &mut session)?;
     read_audit(&mut operator)?;
     read_config(&mut operator, &mut session, &setup)?;
@@ -110,6 +118,14 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     changes::third_guest(&mut operator, &mut session, &setup)?;
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
+}
+
+/// Waits until the management guest lets people log in.
+fn is_ready(session: &mut Session) -> Result<()> {
+    session.wait("the management guest to be ready", seconds(240), |event| match event {
+        Event::Console { guest, line } if guest == "management" && line.contains("management: ready") => Some(()),
+        _ => None,
+    })
 }
 
 /// What an operator does from elsewhere.

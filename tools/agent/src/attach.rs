@@ -1,7 +1,6 @@
-//! `attach`: a guest's console. What is typed goes to the guest, and what the guest writes is shown.
+//! `attach`: a guest's console. What is typed goes to the guest, and what the guest writes is shown, as it comes: also a prompt, an echo or
+//! a progress bar whose line has no end yet. What is typed is not shown here: the guest echoes it, or does not, as for a password.
 //!
-//! The control channel has a guest's output by **whole lines** (`kernel/src/guests/console.rs`): a prompt, an echo, a progress bar are
-//! seen when their line ends. So what a person types is shown here until Enter, and the guest's echo of it comes when its line ends.
 //! Output is filtered as on COM1 ([`control::TerminalFilter`]), unless the person has chosen `--raw`.
 
 use std::io::{self, Write};
@@ -15,15 +14,11 @@ use crate::terminal::Raw;
 
 /// Most bytes of input in one command. In JSON each may take six, and a command has 3,952.
 const PIECE: usize = 512;
-/// Most characters of the typed line that are shown, so that it is one line of the terminal.
-const SHOWN: usize = 70;
-/// Goes to the beginning of the line and erases it (ECMA-48 8.3.41).
-const ERASE: &str = "\r\x1b[K";
 /// The terminal's own colours (ECMA-48 8.3.117).
 const PLAIN: &str = "\x1b[0m";
 
-/// Attaches to a guest's console until the input ends, or a person types Ctrl-]. `raw`: output is not filtered. What the hypervisor
-/// refuses meanwhile is written to `errors`, but not the same again and again.
+/// Attaches to a guest's console until the input ends, or a person types Ctrl-]. A person sees the last output of before too. `raw`:
+/// output is not filtered. What the hypervisor refuses meanwhile is written to `errors`, but not the same again and again.
 ///
 /// # Errors
 /// There is no such guest, the hypervisor does not answer, or the input or the output broke.
@@ -35,15 +30,16 @@ pub fn attach(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> Result<(), Failed> {
-    let mut client = broker.connect(true)?;
-    let command = |text: String| Command::Input { guest: guest.to_owned(), text };
-    // An empty text types nothing, but there has to be such a guest.
-    let (_, before) = client.ask(command(String::new()))?;
+    let mut client = broker.connect(false)?;
+    let (answer, before) = client.ask(Command::Follow { guest: guest.to_owned(), on: true })?;
+    let Event::Output { at, text: earlier, .. } = answer else {
+        return Err(Failed::NotAnAnswer("output of the guest was expected".to_owned()));
+    };
     let is_person = input.is_terminal();
-    let _raw = if is_person { Some(Raw::new(input)?) } else { None };
-    let mut screen =
-        Screen { guest, out, filter: (!raw).then(TerminalFilter::new), typed: Typed::default(), is_person };
-    screen.begin()?;
+    // The guest says itself where its lines begin, as on COM1.
+    let _raw = if is_person { Some(Raw::whole(input)?) } else { None };
+    let mut screen = Screen { guest, out, errors, filter: (!raw).then(TerminalFilter::new), position: at, is_person };
+    screen.begin(&earlier)?;
     screen.events(before)?;
     let (mut characters, mut refused, mut is_left) = (Characters::default(), String::new(), false);
     while !is_left && !input.is_over() {
@@ -56,8 +52,7 @@ pub fn attach(
                 if text.is_empty() {
                     continue;
                 }
-                screen.echo(&text)?;
-                match client.ask(command(text)) {
+                match client.ask(Command::Input { guest: guest.to_owned(), text }) {
                     Ok((_, events)) => {
                         refused.clear();
                         screen.events(events)?;
@@ -65,7 +60,7 @@ pub fn attach(
                     // The guest may take the next key.
                     Err(Failed::Refused(why)) => {
                         if why != refused {
-                            let _ = writeln!(errors, "{why}");
+                            screen.tell(&why);
                         }
                         refused = why;
                     }
@@ -111,113 +106,76 @@ impl Characters {
     }
 }
 
-/// Where the keys are in an escape sequence, which is not shown.
-#[derive(Clone, Copy, Default)]
-enum Escape {
-    #[default]
-    None,
-    Begun,
-    Sequence,
-}
-
-/// What a person has typed since Enter, as far as it is text.
-#[derive(Default)]
-struct Typed {
-    text: String,
-    escape: Escape,
-}
-
-impl Typed {
-    fn take(&mut self, keys: &str) {
-        for key in keys.chars() {
-            (self.escape, _) = match (self.escape, key) {
-                (Escape::None, '\x1b') => (Escape::Begun, ()),
-                (Escape::Begun, '[' | 'O') => (Escape::Sequence, ()),
-                (Escape::Sequence, '\0'..='?') => (Escape::Sequence, ()),
-                (Escape::Begun | Escape::Sequence, _) => (Escape::None, ()),
-                // Enter, Ctrl-C, Ctrl-D, Ctrl-U.
-                (Escape::None, '\r' | '\n' | '\x03' | '\x04' | '\x15') => (Escape::None, self.text.clear()),
-                (Escape::None, '\x08' | '\x7f') => (Escape::None, _ = self.text.pop()),
-                (Escape::None, key) if key.is_control() => (Escape::None, ()),
-                (Escape::None, key) => (Escape::None, self.text.push(key)),
-            };
-        }
-    }
-
-    /// The end of it.
-    fn shown(&self) -> &str {
-        let start = self.text.char_indices().rev().nth(SHOWN - 1).map_or(0, |(start, _)| start);
-        self.text.get(start..).unwrap_or_default()
-    }
-}
-
-/// What the guest writes, and below it what is being typed.
+/// What the guest writes.
 struct Screen<'a> {
     guest: &'a str,
     out: &'a mut dyn Write,
+    errors: &'a mut dyn Write,
     filter: Option<TerminalFilter>,
-    typed: Typed,
+    /// How many bytes of the guest's output have come since sidecore's start, or were there before.
+    position: u64,
     is_person: bool,
 }
 
 impl Screen<'_> {
-    fn begin(&mut self) -> io::Result<()> {
-        let guest = self.guest;
-        self.note(&format!("attached to {guest}; Ctrl-] leaves. Its output is shown by whole lines.\n"))
+    /// `earlier`: the last output of before, for a person.
+    fn begin(&mut self, earlier: &str) -> io::Result<()> {
+        let begin = self.position;
+        if !self.is_person {
+            self.position = begin.saturating_add(earlier.chars().count() as u64);
+            return Ok(());
+        }
+        write!(self.out, "attached to {}; Ctrl-] leaves.\r\n", self.guest)?;
+        self.out.flush()?;
+        self.output(begin, earlier)
     }
 
     fn end(&mut self) -> io::Result<()> {
-        let guest = self.guest;
-        self.note(&format!("{ERASE}{PLAIN}left {guest}\n"))
-    }
-
-    /// Says something to a person.
-    fn note(&mut self, text: &str) -> io::Result<()> {
-        if !self.is_person {
-            return Ok(());
+        if self.is_person {
+            write!(self.out, "{PLAIN}\r\nleft {}\r\n", self.guest)?;
+            self.out.flush()?;
         }
-        self.out.write_all(text.as_bytes())?;
-        self.out.flush()
+        Ok(())
     }
 
-    /// Shows what a person has typed.
-    fn echo(&mut self, keys: &str) -> io::Result<()> {
-        self.typed.take(keys);
-        let shown = format!("{ERASE}{}", self.typed.shown());
-        self.note(&shown)
+    /// Says something that the guest has not.
+    fn tell(&mut self, what: &str) {
+        let end = if self.is_person { "\r\n" } else { "\n" };
+        let _ = write!(self.errors, "{what}{end}");
     }
 
     /// Shows what there is of the guest in these events.
     fn events(&mut self, events: impl IntoIterator<Item = Event>) -> io::Result<()> {
         for event in events {
-            match event {
-                Event::Console { guest, line } if guest == self.guest => self.line(line)?,
-                Event::Dropped { guest: Some(guest), bytes, .. } if guest == self.guest => {
-                    self.note(&format!("{ERASE}{PLAIN}(here {bytes} bytes are missing)\n{}", self.typed.shown()))?;
-                }
-                _ => {}
+            if let Event::Output { guest, at, text, .. } = event
+                && guest == self.guest
+            {
+                self.output(at, &text)?;
             }
         }
         Ok(())
     }
 
-    fn line(&mut self, mut line: String) -> io::Result<()> {
-        line.push('\n');
-        let mut bytes = Vec::new();
-        if self.is_person {
-            bytes.extend_from_slice(ERASE.as_bytes());
+    /// Shows output that begins at this byte, but for what was shown already. Says how many bytes are missing before it.
+    fn output(&mut self, at: u64, text: &str) -> io::Result<()> {
+        let missing = at.saturating_sub(self.position);
+        if missing > 0 {
+            self.tell(&format!("(here {missing} bytes are missing)"));
         }
-        match &mut self.filter {
-            Some(filter) => filter.feed(line.as_bytes(), &mut bytes).map_err(|_| io::ErrorKind::OutOfMemory)?,
-            None => bytes.extend_from_slice(line.as_bytes()),
-        }
-        if self.is_person && self.filter.is_some() {
-            bytes.extend_from_slice(PLAIN.as_bytes());
-        }
-        if self.is_person {
-            bytes.extend_from_slice(self.typed.shown().as_bytes());
-        }
-        self.out.write_all(&bytes)?;
+        // Each character is a byte.
+        let all: Vec<u8> = text.chars().map(|character| u8::try_from(character).unwrap_or(b'?')).collect();
+        let shown = usize::try_from(self.position.saturating_sub(at)).unwrap_or(usize::MAX).min(all.len());
+        self.position = self.position.max(at.saturating_add(all.len() as u64));
+        let new = &all[shown..];
+        let mut filtered = Vec::new();
+        let bytes = match &mut self.filter {
+            Some(filter) => {
+                filter.feed(new, &mut filtered).map_err(|_| io::ErrorKind::OutOfMemory)?;
+                &filtered
+            }
+            None => new,
+        };
+        self.out.write_all(bytes)?;
         self.out.flush()
     }
 }

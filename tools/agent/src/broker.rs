@@ -2,10 +2,11 @@
 //!
 //! Each line of a client is a command. The broker gives it an `id` of its own, and gives the answer to that client, with the
 //! client's `id`, and with who the client is, if its first line has said that. A client has one command at a time on the port, so that none keeps the others waiting with many. Lines without
-//! an `id` are events; they go to the clients that asked for them. Nothing waits for a client: a client that does not read loses
+//! an `id` are events; they go to the clients that asked for them. A guest's output as it comes goes to the clients that follow that
+//! guest, and the last one of them ends it (`follow`). Nothing waits for a client: a client that does not read loses
 //! events, and is disconnected when it does not take an answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use control::{Event, MAX_ADDRESS, MAX_LINE, MAX_WHO, Sender};
+use control::{Command, Event, MAX_ADDRESS, MAX_LINE, MAX_WHO, Request, Sender};
 use serde_json::{Map, Value};
 
 use crate::lines::{MAX_EVENT, read_line};
@@ -48,6 +49,8 @@ struct State {
 struct Client {
     lines: SyncSender<String>,
     events: bool,
+    /// The guests whose output it gets as it comes.
+    follows: HashSet<String>,
     stream: UnixStream,
 }
 
@@ -55,6 +58,22 @@ struct Client {
 struct Pending {
     client: u64,
     id: Option<u64>,
+    follow: Option<Follow>,
+}
+
+/// What a client asks of a guest's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Follow {
+    guest: String,
+    on: bool,
+}
+
+impl Follow {
+    /// `None`: the command is another one.
+    fn of(members: &Map<String, Value>) -> Option<Self> {
+        (members.get("command")?.as_str()? == "follow").then_some(())?;
+        Some(Self { guest: members.get("guest")?.as_str()?.to_owned(), on: members.get("on")?.as_bool()? })
+    }
 }
 
 /// What the threads share.
@@ -62,11 +81,18 @@ struct Pending {
 struct Shared {
     state: Mutex<State>,
     answered: Condvar,
+    /// Held from the decision whether a `follow` goes to the port until it is on its way there. So none overtakes another one.
+    order: Mutex<()>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn to give the port a `follow`. The reader of the port never waits for it.
+    fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,6 +100,25 @@ impl State {
     fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
+    }
+
+    /// Whether another client follows a guest, or is about to.
+    fn others_follow(&self, client: u64, guest: &str) -> bool {
+        let follows = |(&number, it): (&u64, &Client)| number != client && it.follows.contains(guest);
+        let asks = |pending: &Pending| {
+            pending.client != client && pending.follow.as_ref().is_some_and(|follow| follow.on && follow.guest == guest)
+        };
+        self.clients.iter().any(follows) || self.pending.values().any(asks)
+    }
+
+    /// Notes what a client follows, as the hypervisor has answered. It has answered every `follow` before that of output.
+    fn answered(&mut self, client: u64, follow: Option<Follow>, is_output: bool) {
+        let (Some(Follow { guest, on }), Some(client)) = (follow, self.clients.get_mut(&client)) else { return };
+        match on {
+            true if is_output => _ = client.follows.insert(guest),
+            true => {}
+            false => _ = client.follows.remove(&guest),
+        }
     }
 
     /// Gives a line to a client. A client whose queue is full is disconnected if the line is an answer.
@@ -179,7 +224,8 @@ fn handle(line: &str, shared: &Shared) {
     let mut state = shared.state();
     match members.get("id").and_then(Value::as_u64) {
         Some(id) => {
-            let Some(Pending { client, id }) = state.pending.remove(&id) else { return };
+            let Some(Pending { client, id, follow }) = state.pending.remove(&id) else { return };
+            state.answered(client, follow, is_output(&members));
             set_id(&mut members, id);
             state.give(client, to_line(&members), true);
             drop(state);
@@ -187,10 +233,18 @@ fn handle(line: &str, shared: &Shared) {
         }
         None => {
             let line = format!("{line}\n");
-            let all: Vec<u64> = state.clients.iter().filter(|(_, it)| it.events).map(|(&number, _)| number).collect();
+            let guest = members.get("guest").and_then(Value::as_str).unwrap_or_default();
+            let is_for =
+                |client: &Client| if is_output(&members) { client.follows.contains(guest) } else { client.events };
+            let all: Vec<u64> = state.clients.iter().filter(|(_, it)| is_for(it)).map(|(&number, _)| number).collect();
             all.into_iter().for_each(|client| state.give(client, line.clone(), false));
         }
     }
+}
+
+/// Whether a line has a guest's output as it comes.
+fn is_output(members: &Map<String, Value>) -> bool {
+    members.get("event").and_then(Value::as_str) == Some("output")
 }
 
 fn set_id(members: &mut Map<String, Value>, id: Option<u64>) {
@@ -218,7 +272,7 @@ fn begin(stream: UnixStream, shared: &Arc<Shared>, commands: &SyncSender<String>
             return Ok(());
         }
         let number = state.next();
-        state.clients.insert(number, Client { lines, events: false, stream });
+        state.clients.insert(number, Client { lines, events: false, follows: HashSet::new(), stream });
         number
     };
     thread::spawn(move || {
@@ -233,12 +287,30 @@ fn begin(stream: UnixStream, shared: &Arc<Shared>, commands: &SyncSender<String>
     thread::spawn(move || {
         // A client that breaks the connection is no error.
         let _ = read_client(number, BufReader::new(from), &shared, &commands);
-        let mut state = shared.state();
-        // What waits for it is still written; then the connection ends.
-        state.clients.remove(&number);
-        state.pending.retain(|_, pending| pending.client != number);
+        end(number, &shared, &commands);
     });
     Ok(())
+}
+
+/// Ends serving a client, and has no output sent that nobody follows any more.
+fn end(number: u64, shared: &Shared, commands: &SyncSender<String>) {
+    let _order = shared.order();
+    let mut state = shared.state();
+    // What waits for it is still written; then the connection ends.
+    let followed = state.clients.remove(&number).map(|client| client.follows).unwrap_or_default();
+    // A `follow` that is not answered yet may still begin.
+    let asked = state.pending.values().filter(|pending| pending.client == number);
+    let asked = asked.filter_map(|pending| pending.follow.clone()).filter(|follow| follow.on).map(|it| it.guest);
+    let mut guests: HashSet<String> = asked.chain(followed).collect();
+    state.pending.retain(|_, pending| pending.client != number);
+    guests.retain(|guest| !state.others_follow(number, guest));
+    // Nobody waits for the answers.
+    let lines: Vec<_> = guests
+        .into_iter()
+        .map(|guest| Request::new(Some(state.next()), Command::Follow { guest, on: false }).to_line())
+        .collect();
+    drop(state);
+    lines.into_iter().for_each(|line| _ = commands.send(line));
 }
 
 /// The line of an answer that the broker gives itself.
@@ -294,10 +366,19 @@ fn read_client(
                 continue;
             }
         };
+        let follow = Follow::of(&members);
+        let order = follow.as_ref().map(|_| shared.order());
         let own = {
             let mut state = shared.state();
+            if let Some(Follow { guest, on: false }) = &follow
+                && state.others_follow(number, guest)
+            {
+                state.answered(number, follow, false);
+                state.give(number, Event::done(id).to_line().unwrap_or_default(), true);
+                continue;
+            }
             let own = state.next();
-            state.pending.insert(own, Pending { client: number, id });
+            state.pending.insert(own, Pending { client: number, id, follow });
             own
         };
         set_id(&mut members, Some(own));
@@ -310,6 +391,7 @@ fn read_client(
         if commands.send(to_line(&members)).is_err() {
             return Ok(());
         }
+        drop(order);
         wait_for_answer(own, number, id, shared);
     }
     Ok(())
@@ -341,7 +423,7 @@ pub(crate) mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use control::{Command, Counters, Notice, Permissions, Request, Way};
+    use control::{Counters, Notice, Permissions, Way};
 
     use super::*;
     use crate::client::{Broker, Client};
@@ -447,6 +529,57 @@ pub(crate) mod tests {
             let mut client = Client::connect(&socket, wants).unwrap();
             assert_eq!(client.ask(Command::List).unwrap().1.len(), got);
         }
+    }
+
+    /// A machine whose guest `a` writes something whenever it is asked for `list`. Returns what it was asked to follow, too.
+    fn writing() -> (PathBuf, std::sync::mpsc::Receiver<(String, bool)>) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let socket = machine(move |request| {
+            let output =
+                |id, at| Event::Output { id, guest: "a".into(), at, text: "login: ".into() }.to_line().unwrap();
+            match &request.command {
+                Command::Follow { guest, on } => {
+                    let _ = tell.send((guest.clone(), *on));
+                    match (&**guest, on) {
+                        ("a", true) => vec![output(request.id, 0)],
+                        ("a", false) => vec![done(request)],
+                        _ => vec![Event::refused(request.id, "no guest".into()).to_line().unwrap()],
+                    }
+                }
+                _ => vec![output(None, 7), done(request)],
+            }
+        });
+        (socket, told)
+    }
+
+    #[test]
+    fn output_goes_to_those_who_follow_and_the_last_one_ends_it() {
+        let (socket, told) = writing();
+        let next = || told.recv_timeout(Duration::from_secs(30)).unwrap();
+        let follow = |guest: &str, on| Command::Follow { guest: guest.into(), on };
+        let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&socket, true).unwrap()).collect();
+        let outputs = |client: &mut Client| client.ask(Command::List).unwrap().1.len();
+        for client in &mut clients[..2] {
+            assert!(matches!(client.ask(follow("a", true)), Ok((Event::Output { .. }, _))));
+            assert_eq!(next(), ("a".to_owned(), true));
+        }
+        // Who was refused does not follow, whatever guest of that name comes later.
+        assert!(clients[2].ask(follow("b", true)).is_err());
+        assert_eq!(next(), ("b".to_owned(), true));
+        let got: Vec<_> = clients.iter_mut().map(outputs).collect();
+        // Each has also got what the clients before it have asked for.
+        assert_eq!((got[0], got[1] >= 1, got[2], got[3]), (1, true, 0, 0));
+        // The first one ends it for itself, and the other goes on.
+        assert!(matches!(clients[0].ask(follow("a", false)), Ok((Event::Reply { ok: true, .. }, _))));
+        assert!(told.try_recv().is_err(), "the port is not told");
+        assert!(outputs(&mut clients[1]) >= 1);
+        let mut last = clients.remove(1);
+        assert_eq!(outputs(&mut clients[0]), 0);
+        // One that goes away does so without a word.
+        assert!(last.ask(follow("a", true)).is_ok());
+        assert_eq!(next(), ("a".to_owned(), true));
+        drop(last);
+        assert_eq!(next(), ("a".to_owned(), false));
     }
 
     #[test]
@@ -634,6 +767,9 @@ pub(crate) mod tests {
                     Command::Show(_) => Event::Counters(Counters { id: request.id, tsc_hz: 1, ..Counters::default() }),
                     Command::Latency => {
                         Event::Latency(control::Latency { id: request.id, tsc_hz: 1, ..control::Latency::default() })
+                    }
+                    Command::Follow { guest, on: true } => {
+                        Event::Output { id: request.id, guest: guest.clone(), at: 0, text: String::new() }
                     }
                     Command::Apply { .. } => {
                         Event::Applied { id: request.id, state: control::ApplyState::Done, text: String::new() }

@@ -63,6 +63,7 @@ const fn answered(event: &Event) -> Option<u64> {
         | Event::Config { id, .. }
         | Event::Modules { id, .. }
         | Event::Applied { id, .. }
+        | Event::Output { id, .. }
         | Event::TraceState(TraceState { id, .. })
         | Event::Latency(Latency { id, .. })
         | Event::Counters(Counters { id, .. }) => *id,

@@ -48,7 +48,7 @@ impl Key {
     /// Whether its owner gets to see all events.
     #[must_use]
     pub fn sees_all(&self) -> bool {
-        self.guests.is_none() && self.has_console()
+        self.guests.is_none() && self.caller.allowed.contains(Permissions::CONSOLE | Permissions::VIEW)
     }
 
     fn has_console(&self) -> bool {
@@ -59,7 +59,10 @@ impl Key {
     /// their consoles and ports needs the permission `console` besides. `None`: nothing.
     #[must_use]
     pub fn sees(&self, event: Event) -> Option<Event> {
-        if matches!(event, Event::Console { .. } | Event::Port { .. }) && !self.has_console() {
+        if matches!(event, Event::Console { .. } | Event::Output { .. } | Event::Port { .. }) && !self.has_console() {
+            return None;
+        }
+        if matches!(event, Event::Audit { .. }) && !self.caller.allowed.contains(Permissions::VIEW) {
             return None;
         }
         let Some(guests) = &self.guests else { return Some(event) };
@@ -77,9 +80,10 @@ impl Key {
                 let listed = listed.map(|all| all.into_iter().filter(|guest| is_bound(&guest.name)).collect());
                 Some(Event::Reply { id, ok, error, guests: listed, version })
             }
-            Event::Guest { ref guest, .. } | Event::Console { ref guest, .. } | Event::Port { ref guest, .. } => {
-                is_bound(guest).then_some(event)
-            }
+            Event::Guest { ref guest, .. }
+            | Event::Console { ref guest, .. }
+            | Event::Output { ref guest, .. }
+            | Event::Port { ref guest, .. } => is_bound(guest).then_some(event),
             Event::Stuck { ref guest, .. } | Event::ConfigError { ref guest, .. } => {
                 guest.as_deref().is_some_and(is_bound).then_some(event)
             }
@@ -116,6 +120,7 @@ const fn is_for_bound(command: &Command) -> bool {
         | Command::Set { .. }
         | Command::Attach { .. }
         | Command::Input { .. }
+        | Command::Follow { .. }
         | Command::PortInput { .. }
         | Command::Port { .. }
         | Command::TraceEoi { .. }
@@ -158,7 +163,7 @@ mod tests {
         for guest in ["a", "c"] {
             assert_eq!(key.check(&Command::Attach { raw: false, guest: guest.into() }), Ok(()));
         }
-        let of_others: [fn(String) -> Command; 9] = [
+        let of_others: [fn(String) -> Command; 10] = [
             Command::Start,
             Command::Stop,
             Command::Kill,
@@ -166,6 +171,7 @@ mod tests {
             |guest| Command::Attach { raw: false, guest },
             |guest| Command::Set { guest, key: control::SettingKey::Weight, value: "2".into() },
             |guest| Command::Input { guest, text: String::new() },
+            |guest| Command::Follow { guest, on: true },
             |guest| Command::Port { guest, port: "p".into(), open: true },
             |guest| Command::PortInput { guest, port: "p".into(), text: String::new() },
         ];
@@ -269,9 +275,13 @@ mod tests {
                 for event in written() {
                     assert_eq!(key.sees(event).is_some(), is_seen, "{allowed}, bound to {guests:?}");
                 }
-                assert_eq!(key.sees_all(), is_seen && guests.is_none());
+                let sees_more = allowed.contains(Permissions::VIEW);
+                assert_eq!(key.sees_all(), is_seen && sees_more && guests.is_none());
             }
         }
+        let audit = || Event::Audit { id: None, records: Vec::new() };
+        assert!(Key::new("anna", "", Permissions::CONSOLE, None).sees(audit()).is_none(), "it needs `view`");
+        assert!(Key::new("anna", "", others, None).sees(audit()).is_some());
         // Without it the rest is still seen.
         let log = Event::Log { level: Level::Info, text: "a line".into() };
         assert!(Key::new("anna", "", others, None).sees(log).is_some());

@@ -3,7 +3,8 @@
 //! ```text
 //!  ssh ──▶ shell, run ──┐
 //!  console ──▶ pipe ────┼──▶ unix socket ──▶ serve ──▶ org.sidecore.control ──▶ hypervisor
-//!  Prometheus ──▶ metrics ┘   (JSON lines)   (broker)   (JSON lines)
+//!  Prometheus ──▶ metrics ┤   (JSON lines)   (broker)   (JSON lines)
+//!  syslogd ◀── syslog ────┘
 //!
 //!  ssh ◀── trace save ◀──┬── org.sidecore.trace ◀── hypervisor     (blocks of the crate `trace`)
 //!  ssh ◀── capture ◀─────┘   (pcap-ng)
@@ -27,6 +28,7 @@ pub mod pipe;
 pub mod prompt;
 pub mod put;
 pub mod shell;
+pub mod syslog;
 pub mod terminal;
 pub mod top;
 pub mod trace;

@@ -11,7 +11,7 @@ use sidecore_agent::client::{Broker, Failed};
 use sidecore_agent::input::Input;
 use sidecore_agent::key::Key;
 use sidecore_agent::shell::{Exit, Shell, allowed};
-use sidecore_agent::{broker, keys, metrics, pipe};
+use sidecore_agent::{broker, keys, metrics, pipe, syslog};
 
 /// Manages the machine from its management guest.
 ///
@@ -69,6 +69,12 @@ enum Verb {
         #[arg(long, default_value = "127.0.0.1:9560")]
         listen: String,
     },
+    /// Writes the machine's events to the log of this guest, but not what guests write to their consoles.
+    Syslog {
+        /// The socket of syslogd.
+        #[arg(long, default_value = "/dev/log")]
+        log: PathBuf,
+    },
     /// Reads a list of keys, and writes the `authorized_keys` for sshd.
     Keys {
         /// The agent's path in the forced commands.
@@ -123,6 +129,7 @@ fn main() -> ExitCode {
             let Some((broker, key)) = key_of(None, None, "") else { return ExitCode::from(Exit::Usage as u8) };
             end(pipe_standard(&broker, &key))
         }
+        Verb::Syslog { log } => end(syslog::run(&Broker { socket, sender: control::Sender::nobody() }, &log)),
         Verb::Keys { program } => make_keys(&program),
     };
     ExitCode::from(exit as u8)

@@ -252,6 +252,7 @@ fn as_text(asked: &Asked, answer: &Event, events: &[Event]) -> String {
             | Event::ConfigError { .. }
             | Event::Guest { .. }
             | Event::Console { .. }
+            | Event::Output { .. }
             | Event::Port { .. }
             | Event::Dropped { .. }
             | Event::Log { .. }
@@ -292,7 +293,6 @@ capture NAME [FILTER] [--seconds N]
                      the frames as pcap-ng: `ssh HOST capture a >FILE`
 --json               after any command with an answer: the answer as JSON
 exit                 ends; so does Ctrl-D
-`attach` shows output by whole lines: full-screen programs do not work in it.
 At a terminal keys go to the guest at once, and `top` runs: `ssh -t HOST top`.
 ",
     );

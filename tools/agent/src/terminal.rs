@@ -64,11 +64,25 @@ impl Raw {
     /// # Errors
     /// It is no terminal.
     pub fn new(terminal: &impl AsFd) -> io::Result<Self> {
+        Self::make(terminal, false)
+    }
+
+    /// The same, and what is written to it is not changed either.
+    ///
+    /// # Errors
+    /// It is no terminal.
+    pub fn whole(terminal: &impl AsFd) -> io::Result<Self> {
+        Self::make(terminal, true)
+    }
+
+    fn make(terminal: &impl AsFd, is_whole: bool) -> io::Result<Self> {
         let terminal = terminal.as_fd().try_clone_to_owned()?;
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
         raw.make_raw();
-        raw.output_modes = before.output_modes;
+        if !is_whole {
+            raw.output_modes = before.output_modes;
+        }
         let signals = Signals::get()?;
         signals.is_default.store(false, Ordering::SeqCst);
         let raw = tcsetattr(&terminal, OptionalActions::Now, &raw);

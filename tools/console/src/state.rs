@@ -306,8 +306,9 @@ impl State {
             Event::TraceState(state) => {
                 self.trace_taken |= state.saving && state.id.is_some_and(|id| self.trace_ids.contains(&id));
             }
-            // Not shown: output of ports that another program opened, and records of commands.
+            // Not shown: output that another program asked for, and records of commands.
             Event::Port { .. }
+            | Event::Output { .. }
             | Event::Audit { .. }
             | Event::Config { .. }
             | Event::Modules { .. }

@@ -7,7 +7,7 @@ use crate::{
 };
 use alloc::string::String;
 use config::is_reserved_port;
-use control::{Event, Joined, NoMemory, Pause, Text, sentence};
+use control::{Event, Joined, NoMemory, Pause, Text, Way, sentence};
 use core::{fmt, fmt::Write as _, sync::atomic::Ordering};
 use lifecycle::Refused;
 
@@ -147,6 +147,27 @@ impl Guest {
     /// Returns the last output of its console.
     pub fn backlog(&self) -> impl Iterator<Item = &[u8]> {
         self.reader.backlog()
+    }
+
+    /// Its output is sent by this way as it comes, or no more. Returns the answer to the command `id`.
+    ///
+    /// # Errors
+    /// There is no memory for it. Then nothing has changed.
+    pub fn follow_output(&mut self, way: Way, id: Option<u64>) -> Result<Event, NoMemory> {
+        let answer = self.reader.followed(&self.config.name, id)?;
+        self.reader.follow(way, true);
+        Ok(answer)
+    }
+
+    /// Its output is not sent by this way as it comes any more.
+    pub fn unfollow_output(&mut self, way: Way) {
+        self.reader.follow(way, false);
+    }
+
+    /// Sends its output to those who follow it, as far as there is room.
+    pub fn tell_followers(&mut self) {
+        let _own = For::guest(self.number);
+        self.reader.tell_followers(&self.config.name);
     }
 }
 

@@ -316,6 +316,7 @@ fn an_event_becomes_a_line_or_an_error() {
             detail: Some("why".into()),
         },
         Event::Console { guest: "a".into(), line: "\u{1b}[0m\u{202e}x".repeat(50) },
+        Event::Output { id: None, guest: "a".into(), at: 7, text: "\u{ff}".repeat(512) },
         Event::Port { guest: "a".into(), port: "p".into(), text: "\u{ff}".repeat(512) },
         Event::Dropped { guest: None, messages: 1, bytes: 2 },
         Event::Log { level: Level::Warn, text: "text".into() },

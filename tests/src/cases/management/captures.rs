@@ -1,7 +1,8 @@
 //! Captures by ssh: tshark reads the frames at a guest's port from a pipe while the guests ping, then the reader goes away.
 
 use std::process::Stdio;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, Outcome, TraceStep};
@@ -21,6 +22,20 @@ fn shown(operator: &mut Operator<'_, '_>, what: &str, is_there: bool) -> Result<
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "`{what}`: {}: {shown}", if is_there { "is not shown" } else { "stays" });
+    }
+}
+
+/// Waits until captured frames are not sent to the management guest any more. COM2, which asks, is busy with records.
+fn not_sent(session: &mut Session) -> Result<()> {
+    let deadline = Instant::now() + LOGIN;
+    loop {
+        let refused =
+            session.ask(Command::Captures, seconds(20)).err().map(|error| error.to_string()).unwrap_or_default();
+        if refused.contains("records are being sent on COM2 already") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{refused}");
+        thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -46,6 +61,9 @@ pub fn read_live(operator: &mut Operator<'_, '_>, session: &mut Session) -> Resu
     let begun = frames_at(&session.counters()?, "a")?;
     let refused = session.ask(Command::Captures, seconds(20)).err().map(|error| error.to_string()).unwrap_or_default();
     ensure!(refused.contains("captured frames are being sent to the management guest already"), "{refused}");
+    // Somebody at a cable captures b meanwhile.
+    let of_b = |filter: &str| Command::Capture { guest: "b".to_owned(), filter: filter.to_owned() };
+    session.ask(of_b(""), seconds(20))?;
 
     let ping = session.act("b", "ping:200", seconds(120))?;
     operator.context.figures.exactly("pings answered while captured", number(&ping, "received")?, 200)?;
@@ -59,6 +77,11 @@ pub fn read_live(operator: &mut Operator<'_, '_>, session: &mut Session) -> Resu
     // The reader goes away while nothing comes.
     drop(ssh);
     echoes(operator.context, &frames.lines()?, ["by ssh", "a"], 200)?;
+    shown(operator, "captured of a:", false)?;
+    // What was captured for somebody else goes on without that reader.
+    not_sent(session)?;
+    shown(operator, "captured of b:", true)?;
+    session.ask(of_b("off"), seconds(20))?;
     shown(operator, "captured of", false)?;
     let json = operator.says("alice", "show audit --json")?;
     let Ok(Event::Audit { records, .. }) = Event::from_line(&json) else { bail!("no audit: {json}") };

@@ -17,30 +17,55 @@ use crate::terminal::tests::{Person, is_raw, person};
 /// A line that would change the operator's terminal: its title, a question, reverse video, another screen.
 const HOSTILE: &str = "\x1b]0;title\x07\x1b[6n\x1b[7msidecore>\x1b[0m \x1b[?1049h\x1b[31mred";
 
-/// A hypervisor with the guests `a` and `b`. It answers input with lines of both: the text, if it is a whole line, and [`HOSTILE`]
-/// after `hostile`. Returns what comes as input too.
+/// What the guest had written before.
+const EARLIER: &str = "boot\r\nlogin: ";
+
+/// A hypervisor with the guests `a` and `b`. It answers input with output of both: the text, if it ends a line, and [`HOSTILE`] after
+/// `hostile`, in two pieces. Returns what comes as input too.
 fn guests() -> (PathBuf, Receiver<String>) {
     let (tell, told) = channel();
+    let written = std::sync::atomic::AtomicU64::new(EARLIER.len() as u64);
     let socket = machine(move |request| {
-        let Command::Input { guest, text } = &request.command else { panic!("{request:?}") };
-        if guest != "a" {
-            return vec![Event::refused(request.id, "no guest".into()).to_line().unwrap()];
-        }
+        let to_line = |event: Event| event.to_line().unwrap();
+        let (guest, text) = match &request.command {
+            Command::Follow { guest, on: true } if guest == "a" => {
+                let text = EARLIER.into();
+                return vec![to_line(Event::Output { id: request.id, guest: guest.clone(), at: 0, text })];
+            }
+            Command::Follow { on: true, .. } => return vec![to_line(Event::refused(request.id, "no guest".into()))],
+            Command::Follow { on: false, .. } => return vec![to_line(Event::done(request.id))],
+            Command::Input { guest, text } => (guest, text),
+            _ => panic!("{request:?}"),
+        };
+        assert_eq!(guest, "a");
         if text.starts_with('x') {
-            return vec![Event::refused(request.id, "guest `a` is not running".into()).to_line().unwrap()];
+            return vec![to_line(Event::refused(request.id, "guest `a` is not running".into()))];
         }
         let _ = tell.send(text.clone());
-        let console =
-            |guest: &str, line: &str| Event::Console { guest: guest.into(), line: line.into() }.to_line().unwrap();
-        let mut lines = vec![console("b", "not of this guest")];
+        let output = |guest: &str, text: &str| {
+            let mut at = 7;
+            if guest == "a" {
+                at = written.fetch_add(text.chars().count() as u64, std::sync::atomic::Ordering::Relaxed);
+            }
+            to_line(Event::Output { id: None, guest: guest.into(), at, text: text.into() })
+        };
+        let line = |text: &str| to_line(Event::Console { guest: "a".into(), line: text.into() });
+        let mut lines = vec![output("b", "not of this guest"), line("a whole line, for others")];
         if let Some(line) = text.strip_suffix(['\r', '\n']) {
-            lines.push(console("a", &format!("said {line}")));
+            lines.push(output("a", &format!("said {line}\r\n")));
         }
         if text.contains("hostile") {
-            lines.push(console("a", HOSTILE));
+            let (one, other) = HOSTILE.split_at(3);
+            lines.extend([output("a", one), output("a", other)]);
         }
-        lines.push(Event::done(request.id).to_line().unwrap());
-        lines.push(console("a", "after the answer"));
+        if text.contains("lost") {
+            written.fetch_add(9, std::sync::atomic::Ordering::Relaxed);
+            // What was there before comes again, as to another client.
+            lines.push(output("a", "behind"));
+            lines.push(to_line(Event::Output { id: None, guest: "a".into(), at: 0, text: EARLIER.into() }));
+        }
+        lines.push(to_line(Event::done(request.id)));
+        lines.push(output("a", "$ "));
         lines
     });
     (socket, told)
@@ -91,22 +116,31 @@ fn a_guest_cannot_do_what_it_likes_to_the_terminal_unless_the_operator_wants_it(
     let (socket, _told) = guests();
     let (exit, out, errors) = run(&socket, "attach a", piped("hostile\n"));
     assert_eq!((exit, errors.as_str()), (Exit::Done, ""));
-    assert!(out.contains("said hostile\nsidecore>\x1b[0m \x1b[31mred\n"), "{out:?}");
-    assert!(!out.contains("not of this guest"), "{out:?}");
+    // The title begins in one piece and ends in another.
+    assert!(out.contains("said hostile\r\nsidecore>\x1b[0m \x1b[31mred"), "{out:?}");
+    assert!(!out.contains("not of this guest") && !out.contains("for others"), "{out:?}");
     let (_, out, _) = run(&socket, "attach --raw a", piped("hostile\n"));
-    assert!(out.contains(&format!("said hostile\n{HOSTILE}\n")), "{out:?}");
+    assert!(out.contains(&format!("said hostile\r\n{HOSTILE}")), "{out:?}");
 }
 
 #[test]
 fn the_end_of_the_input_is_the_end_and_what_came_with_it_is_passed() {
     let (socket, told) = guests();
     let (exit, out, _) = run(&socket, "attach a", piped("one\ntwo"));
-    assert_eq!((exit, next(&told), next(&told)), (Exit::Done, String::new(), "one\ntwo".to_owned()));
-    assert!(!out.contains("Ctrl-]"), "it is for people: {out}");
+    assert_eq!((exit, next(&told)), (Exit::Done, "one\ntwo".to_owned()));
+    assert!(!out.contains("Ctrl-]") && !out.contains("login: "), "it is for people: {out}");
     // A byte that is a key for a person is none in a script.
     run(&socket, "attach a", piped("\x1d!\n"));
-    assert_eq!((next(&told), next(&told)), (String::new(), "\x1d!\n".to_owned()));
+    assert_eq!(next(&told), "\x1d!\n");
     assert_eq!(run(&socket, "attach c", piped("x")), (Exit::Refused, String::new(), "no guest\n".to_owned()));
+}
+
+#[test]
+fn what_is_missing_is_told_and_nothing_is_shown_twice() {
+    let (socket, _told) = guests();
+    let (_, out, errors) = run(&socket, "attach a", piped("lost\n"));
+    assert_eq!(errors, "(here 9 bytes are missing)\n");
+    assert!(out.starts_with("said lost\r\nbehind") && !out.contains("login"), "{out:?}");
 }
 
 #[test]
@@ -129,28 +163,27 @@ fn a_script_of_commands_may_attach() {
     let (socket, told) = guests();
     let (exit, out, errors) = run(&socket, "", piped("attach a\nuptime\n"));
     assert_eq!((exit, errors.as_str()), (Exit::Done, ""));
-    assert_eq!((next(&told), next(&told)), (String::new(), "uptime\n".to_owned()));
-    assert!(out.contains("said uptime\n"), "{out:?}");
+    assert_eq!(next(&told), "uptime\n");
+    assert!(out.contains("said uptime\r\n"), "{out:?}");
 }
 
 #[test]
-fn at_a_terminal_each_key_goes_to_the_guest_at_once_and_one_leaves() {
+fn at_a_terminal_each_key_goes_to_the_guest_at_once_and_is_shown_by_nobody_else() {
     let (socket, told) = guests();
     let (mut person, terminal, running) = at_terminal(socket, "attach a");
-    person.sees("attached to a; Ctrl-] leaves. Its output is shown by whole lines.\r\n");
-    assert_eq!(next(&told), "");
+    // The line without an end is there at once.
+    person.sees("attached to a; Ctrl-] leaves.");
+    person.sees("login: ");
     assert!(is_raw(&terminal));
     for key in ["l", "\x03", "\x04", "\x1a", "\u{e9}", "\t"] {
         person.types(key.as_bytes());
         assert_eq!(next(&told), key);
+        person.sees("$ ");
     }
-    // What is typed is seen before the guest has written a line.
-    person.types(b"k");
-    assert_eq!(next(&told), "k");
-    person.sees("\u{e9}k");
-    person.types(b"\r");
-    assert_eq!(next(&told), "\r");
-    person.sees("said \r\n");
+    person.types(b"secret\r");
+    assert_eq!(next(&told), "secret\r");
+    let seen = person.reads("said ");
+    assert!(!seen.contains("secret") && !seen.contains('\u{e9}'), "{seen:?}");
     person.types(b"ab\x1dnot for the guest");
     person.sees("left a\r\n");
     assert_eq!(running.join().unwrap(), Exit::Done);
@@ -178,22 +211,6 @@ fn in_a_login_without_a_command_attach_comes_back_to_the_prompt() {
     assert_eq!(told.try_iter().collect::<String>(), "uptime\r");
 }
 
-#[test]
-fn typed_text_is_shown_without_what_keys_send_besides() {
-    let mut typed = Typed::default();
-    for (keys, shown) in [
-        ("ls\x1b[A\x1bOP\x1bx -l", "ls -l"),
-        ("\x7f\x08a\t", "ls a"),
-        ("\x15b", "b"),
-        ("\r", ""),
-        (&"\u{e9}".repeat(200), &"\u{e9}".repeat(SHOWN)),
-        ("\x03", ""),
-    ] {
-        typed.take(keys);
-        assert_eq!(typed.shown(), shown);
-    }
-}
-
 proptest! {
     #[test]
     fn characters_are_the_same_in_whatever_pieces_they_come(bytes: Vec<u8>, text in "\\PC{0,20}", cut in 1_usize..7) {
@@ -207,14 +224,26 @@ proptest! {
         }
     }
 
+    /// However the pieces are cut, and whatever comes twice: what is shown is what the filter makes of the whole.
     #[test]
-    fn no_line_gets_through_the_filter_with_a_control(line in "(\\PC|[\x00-\x1f\u{80}-\u{9f}]){0,40}") {
-        let mut out = Vec::new();
-        let (filter, typed) = (Some(TerminalFilter::new()), Typed::default());
-        let mut screen = Screen { guest: "a", out: &mut out, filter, typed, is_person: false };
-        screen.line(line).unwrap();
-        let shown = String::from_utf8(out).unwrap();
+    fn nothing_gets_through_the_filter_between_two_pieces(text in "(\\PC|[\x00-\x1f\u{80}-\u{9f}]){0,40}", cut in 1_usize..9) {
+        let bytes = text.as_bytes();
+        let (mut out, mut errors) = (Vec::new(), Vec::new());
+        let filter = Some(TerminalFilter::new());
+        let mut screen =
+            Screen { guest: "a", out: &mut out, errors: &mut errors, filter, position: 0, is_person: false };
+        for (number, piece) in bytes.chunks(cut).enumerate() {
+            let text: String = piece.iter().map(|&byte| char::from(byte)).collect();
+            let at = (number * cut) as u64;
+            screen.output(at, &text).unwrap();
+            screen.output(at, &text).unwrap();
+        }
+        let mut whole = Vec::new();
+        TerminalFilter::new().feed(bytes, &mut whole).unwrap();
+        prop_assert_eq!(&out, &whole);
+        prop_assert!(errors.is_empty());
+        let shown = String::from_utf8_lossy(&out).into_owned();
         let colours_and_more = shown.split('\x1b').skip(1).all(|rest| rest.starts_with('['));
-        prop_assert!(colours_and_more && !shown.contains(['\0', '\x05', '\x0e', '\x18', '\u{9b}']), "{shown:?}");
+        prop_assert!(colours_and_more && !shown.contains(['\0', '\x05', '\x0e', '\x18', '\u{9b}']), "{:?}", shown);
     }
 }
