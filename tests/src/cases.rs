@@ -22,6 +22,7 @@ mod life;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
+mod management_keys;
 mod maps;
 mod media;
 mod network;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         management::list(),
+        management_keys::list(),
         machine_checks::list(),
         watchdog::list(),
         machine_watchdog::list(),

@@ -51,13 +51,18 @@ impl Operator<'_, '_> {
 
     /// Makes the command for a login with a key, which gives a command.
     pub fn ssh(&mut self, key: &str, command: &str) -> Result<std::process::Command> {
+        self.ssh_with(&[], key, command)
+    }
+
+    /// The same with these options of ssh.
+    pub fn ssh_with(&mut self, options: &[&str], key: &str, command: &str) -> Result<std::process::Command> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
         ssh.args(["-F", "none", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"]);
         ssh.args(["-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR"])
             .arg("-o")
             .arg(format!("UserKnownHostsFile={}", known.display()));
-        ssh.arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
+        ssh.args(options).arg("-i").arg(key).args(["-p", &self.ssh.to_string(), "operator@127.0.0.1", command]);
         ssh.stderr(Stdio::piped());
         Ok(ssh)
     }
