@@ -22,6 +22,7 @@ mod life;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
+mod management_debian;
 mod management_keys;
 mod maps;
 mod media;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         management::list(),
+        management_debian::list(),
         management_keys::list(),
         machine_checks::list(),
         watchdog::list(),
