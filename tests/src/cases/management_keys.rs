@@ -35,7 +35,7 @@ fn setup(keys: String, host_key: String, ssh: u16) -> Setup {
     let (a, b) = (Guest::new(1).then("obey"), Guest::new(2).peer(1).then("obey"));
     let mut setup = with_entries(
         server("management-keys", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"capture\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
+        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"capture\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
     );
     let own = address(NUMBER);
     let initrd = Content::Management { keys, host_key: Some(host_key) };
@@ -77,7 +77,7 @@ fn captures(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()
         let why = operator.fails("bound", &format!("capture {other}"), 4)?;
         ensure!(why.contains("which is bound to: a"), "capture {other}: {why}");
     }
-    ensure!(operator.fails("bound", "captures", 4)?.contains("which is about all guests"));
+    ensure!(operator.fails("bound", "trace show", 4)?.contains("which is about all guests"));
 
     let before = frames_at(&session.counters()?, "a")?;
     let mut ssh = operator.ssh("bound", "capture a")?;
