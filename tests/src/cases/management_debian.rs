@@ -176,7 +176,8 @@ fn does(session: &mut Session, command: &str, mark: u32) -> Result<(Vec<String>,
         if let Some(code) = next.split_once(&end).and_then(|(_, rest)| rest.split_once('=')) {
             return Ok((said, code.0.parse()?));
         }
-        if begun && !next.is_empty() {
+        // The kernel's messages come in between.
+        if begun && !next.is_empty() && !next.starts_with('[') {
             said.push(next.to_owned());
         }
         begun |= next.contains(&begin);
