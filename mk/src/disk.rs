@@ -56,9 +56,10 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Good)
 }
 
-/// An image of the usual size with the usual packages. Nobody may write to it.
-pub fn image() -> Result<PathBuf> {
-    build::image(SIZE, &[], false)
+/// An image of the usual size with the usual packages and these. Nobody may write to it.
+pub fn image(packages: &[&str]) -> Result<PathBuf> {
+    let packages: Vec<String> = packages.iter().map(|&name| name.to_owned()).collect();
+    build::image(SIZE, &packages, false)
 }
 
 /// Reads a size: `1500M`, `2G`, `1073741824`.

@@ -15,7 +15,9 @@ use scenarios::setup::{Content, Iommu, Medium, Module, Setup};
 
 use crate::disk::fat::Entry;
 use crate::outcome::Outcome;
-use crate::{disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui, vmlinux};
+use crate::{
+    agent, disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui, vmlinux,
+};
 
 /// Rust's target of what runs on the bare machine, and of what UEFI starts.
 pub const TARGET: &str = "x86_64-unknown-none";
@@ -401,6 +403,11 @@ pub fn file(content: &Content, folder: &Path, name: &str) -> Result<PathBuf> {
         Content::Management { keys, host_key } => {
             let path = folder.join(name);
             management::build(keys, host_key.as_deref(), &linux_program::build("sidecore-agent")?, &path)?;
+            path
+        }
+        Content::AgentPackage => {
+            let path = folder.join(name);
+            fs::write(&path, agent::disk()?)?;
             path
         }
         Content::Initrd => parts.initrd.clone(),

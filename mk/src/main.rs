@@ -6,6 +6,7 @@
 //! Exit codes: 0 all is well, 1 something under test failed, 2 the command line was wrong, 3 it could not be tried
 //! (a tool or a file is missing, a build failed).
 
+mod agent;
 mod bench;
 mod branches;
 mod callgrind;
@@ -83,6 +84,8 @@ enum Verb {
     Image(image::Options),
     /// Builds `sidecore-doctor`: one program for any Linux, which says whether sidecore will run on that machine.
     Doctor(doctor::Options),
+    /// Builds a package of `sidecore-agent` and its units: any Linux that has it may be the management guest.
+    Agent(agent::Options),
     /// Builds a disk image with Debian on it, which boots on any UEFI firmware.
     Disk(disk::Options),
     /// Runs the everyday end-to-end scenarios, or one of all.
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Verb::Check { update } => check::check(update),
         Verb::Image(options) => image::verb(&options),
         Verb::Doctor(options) => doctor::verb(&options),
+        Verb::Agent(options) => agent::verb(&options),
         Verb::Disk(options) => disk::verb(&options),
         Verb::E2e(options) => e2e::verb(&options),
         Verb::Bench { what, strict } => bench::verb(&what, strict),

@@ -8,6 +8,7 @@ use scenarios::cpio::Archive;
 use scenarios::initramfs::{self, GUEST_MODULES};
 use scenarios::setup::Content;
 
+use crate::agent::SSHD_OPERATOR;
 use crate::{fetch, paths, tools, ui};
 
 /// Programs of OpenSSH. sshd starts the two beside it for each connection.
@@ -56,7 +57,7 @@ pub fn build(keys: &str, host_key: Option<&str>, agent: &Path, place: &Path) -> 
     archive.file("bin/busybox", 0o755, &read(&tree.join("usr/bin/busybox"))?);
     archive.file("init", 0o755, INIT);
     archive.file("etc/udhcpc.script", 0o755, UDHCPC);
-    archive.file("etc/ssh/sshd_config", 0o644, SSHD);
+    archive.file("etc/ssh/sshd_config", 0o644, &[SSHD, SSHD_OPERATOR.as_bytes()].concat());
     archive.file("etc/passwd", 0o644, PASSWD.as_bytes());
     archive.file("etc/group", 0o644, GROUP.as_bytes());
     archive.file("etc/sidecore/keys", 0o600, keys.as_bytes());

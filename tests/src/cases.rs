@@ -23,6 +23,8 @@ mod longest_tick;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
+mod management_debian;
+mod management_keys;
 mod maps;
 mod media;
 mod memory_map;
@@ -87,6 +89,8 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         management::list(),
+        management_debian::list(),
+        management_keys::list(),
         machine_checks::list(),
         watchdog::list(),
         machine_watchdog::list(),

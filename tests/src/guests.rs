@@ -285,6 +285,7 @@ pub fn module_name(content: &Content) -> &'static str {
         Content::Rhf => "hypervisor-fw",
         Content::BootDisk { .. } => "boot-disk",
         Content::Management { .. } => "management",
+        Content::AgentPackage => "sidecore-agent.tar",
         Content::Initrd => "initrd",
         Content::SmallInitrd => "initrd-small",
         Content::Tools => "tools",

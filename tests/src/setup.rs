@@ -30,6 +30,8 @@ pub enum Content {
         /// The private host key. `None`: one is made at each boot.
         host_key: Option<String>,
     },
+    /// An archive (tar) with Debian's package of `sidecore-agent` in it, `sidecore-agent.deb`.
+    AgentPackage,
     /// The full initramfs of [`crate::initramfs`].
     Initrd,
     /// The initramfs without iperf3.
@@ -150,6 +152,8 @@ pub struct Nvme {
 pub enum Image {
     /// The image that `cargo mk disk` builds. Nothing that is written stays.
     Debian,
+    /// The same with OpenSSH's server.
+    DebianSsh,
     /// This file. What is written stays.
     File(PathBuf),
 }

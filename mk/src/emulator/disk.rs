@@ -15,7 +15,7 @@ use crate::{disk, tools};
 
 /// Starts the machine. The copy stays in `folder` for whoever wants to look at it.
 pub fn start(platform: Platform, folder: &Path) -> Result<Disk> {
-    let image = disk::image()?;
+    let image = disk::image(&[])?;
     let copy = folder.join("disk.img");
     let mut cp = Command::new("cp");
     cp.args(["--sparse=always", "--reflink=auto", "--"]).arg(&image).arg(&copy);

@@ -90,7 +90,8 @@ pub fn add(command: &mut Command, folder: &Path, setup: &Setup) -> Result<()> {
     }
     if let Some(image) = &setup.image {
         let (file, keep) = match image {
-            Image::Debian => (crate::disk::image()?, ",snapshot=on"),
+            Image::Debian => (crate::disk::image(&[])?, ",snapshot=on"),
+            Image::DebianSsh => (crate::disk::image(&["openssh-server"])?, ",snapshot=on"),
             Image::File(path) => (path.clone(), ""),
         };
         // A comma in a path would end it.

@@ -166,12 +166,7 @@ fn life(context: &mut Context<'_>, session: &mut Session, name: &str, efi: u64) 
 /// The whole disk image, from EDK2 to a shell.
 fn login(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&debian("firmware-debian", Image::Debian))?;
-    line(&mut session, "ttyS0", 1800)?;
-    typed(&mut session, "", "login:")?;
-    session.tell(DEBIAN, "root")?;
-    line(&mut session, "login: root", 120)?;
-    // The password. When the shell has it, it is no command.
-    typed(&mut session, "root", "root: command not found")?;
+    log_in(&mut session)?;
     // The shell's echo of the command has no result in it.
     session
         .tell(DEBIAN, "echo cpus=$(nproc) efi=$(test -d /sys/firmware/efi; echo $?) root=$(findmnt -no SOURCE /)=")?;
@@ -184,6 +179,16 @@ fn login(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let reason = session.state(DEBIAN, GuestState::Stopped, seconds(300))?;
     ensure!(reason == Some(StopReason::PowerOff), "the guest stopped for {reason:?} instead of its switching off");
     session.shut_down().map(drop)
+}
+
+/// Waits until Debian has booted, and logs in as root on its console.
+pub fn log_in(session: &mut Session) -> Result<()> {
+    line(session, "ttyS0", 1800)?;
+    typed(session, "", "login:")?;
+    session.tell(DEBIAN, "root")?;
+    line(session, "login: root", 120)?;
+    // The password. When the shell has it, it is no command.
+    typed(session, "root", "root: command not found").map(drop)
 }
 
 /// Types a line every 10 s until a line with `answer` comes. A prompt ends without a new line, so there is no event of it,

@@ -4,7 +4,7 @@
 mod attach;
 mod captures;
 mod changes;
-mod operator;
+pub mod operator;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -45,7 +45,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 /// Gets a page from this machine's loopback: its head and its body.
-fn get(port: u16, path: &str) -> Result<(String, String)> {
+pub fn get(port: u16, path: &str) -> Result<(String, String)> {
     get_as(port, path, "*/*")
 }
 

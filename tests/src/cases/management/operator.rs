@@ -54,7 +54,7 @@ impl Operator<'_, '_> {
         self.ssh_with(key, &[], command)
     }
 
-    /// The same with options of ssh.
+    /// The same with these options of ssh.
     pub fn ssh_with(&mut self, key: &str, options: &[&str], command: &str) -> Result<std::process::Command> {
         let (key, known) = (self.path(key), self.path("known_hosts"));
         let mut ssh = self.context.judge(Judge::Ssh)?;
