@@ -113,7 +113,10 @@ fn claim_memory(info: Information<'_>, at: u64) -> Result<(Vec<Taken>, u64), mem
     drop(frames);
     heap::start()?;
     let single = [("image", image), ("boot information", information), ("the firmware's first page", vectors)];
-    let named = single.into_iter().chain(symbols.map(|range| ("symbols", range))).chain(kept.iter().map(|&range| ("log", range)));
+    let named = single
+        .into_iter()
+        .chain(symbols.map(|range| ("symbols", range)))
+        .chain(kept.iter().map(|&range| ("log", range)));
     Ok((named.map(|(what, (start, end))| (what.to_owned(), start, end)).collect(), free))
 }
 
@@ -233,9 +236,10 @@ extern "C" fn on_own_stack() -> ! {
     engines::choose_loops();
     engines::launch();
     engines::report_speed();
-    let modules = facts.modules.iter().map(|module| {
-        (format!("module {}", module.name), module.start, module.start.saturating_add(module.len))
-    });
+    let modules = facts
+        .modules
+        .iter()
+        .map(|module| (format!("module {}", module.name), module.start, module.start.saturating_add(module.len)));
     let taken: Vec<_> = facts.taken.iter().cloned().chain(modules).collect();
     report::add_all(findings::machine::memory_map(&facts.ranges, &taken, facts.free));
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));

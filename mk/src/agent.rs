@@ -7,15 +7,13 @@ mod ar;
 mod tree;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use flate2::{Compression, GzBuilder};
 
-use self::tree::File;
 pub use self::tree::SSHD_OPERATOR;
+use self::tree::{File, gzip};
 use crate::disk::seed;
 use crate::outcome::Outcome;
 use crate::{linux_program, ui};
@@ -100,13 +98,6 @@ pub fn package(format: Format, program: &[u8], date: u64) -> Result<Vec<u8>> {
     files.extend(SCRIPTS.map(script));
     let control = gzip(&tree::archive(&files, date)?)?;
     ar::archive(&[("debian-binary", b"2.0\n"), ("control.tar.gz", &control), ("data.tar.gz", &data)], date)
-}
-
-/// Compresses without a name and a date.
-fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut writer = GzBuilder::new().write(Vec::new(), Compression::best());
-    writer.write_all(bytes)?;
-    Ok(writer.finish()?)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod longest_tick;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
+mod management_attach;
 mod management_debian;
 mod management_keys;
 mod maps;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         uplink::list(),
         life::list(),
         management::list(),
+        management_attach::list(),
         management_debian::list(),
         management_keys::list(),
         machine_checks::list(),

@@ -51,9 +51,9 @@ pub fn programs(people: Option<Found>, found: Option<Found>) -> Vec<ReportEntry>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::ReportKind;
     use boot::acpi::Spcr;
     use boot::console::{COM1, Uart, choose};
+    use control::ReportKind;
 
     #[test]
     fn each_choice_has_its_sentence() {

@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::*;

@@ -3,12 +3,12 @@
 //! What the RAM disk of `cargo mk image --management` has too is the same file: the agent, and what `operator` may do by ssh.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use flate2::{Compression, GzBuilder};
 use tar::{Builder, EntryType, Header};
-
-use super::gzip;
 
 const AGENT: &str = include_str!("../../../tools/agent/linux/sidecore-agent.service");
 const METRICS: &str = include_str!("../../../tools/agent/linux/sidecore-metrics.service");
@@ -107,4 +107,11 @@ fn append(
         .copy_from_slice(name.as_bytes());
     header.set_cksum();
     builder.append(&header, content).with_context(|| format!("cannot archive {name}"))
+}
+
+/// Compresses without a name and a date.
+pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut writer = GzBuilder::new().write(Vec::new(), Compression::best());
+    writer.write_all(bytes)?;
+    Ok(writer.finish()?)
 }

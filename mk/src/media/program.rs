@@ -12,13 +12,20 @@ use super::{Content, PREFIX, modules};
 use crate::disk::fat::Entry;
 use crate::grub::{self, Format};
 
+/// GRUB's first commands. Without them Debian's GRUB looks for its menu where the firmware has the program from.
+const FIRST: &str = "set root=memdisk\nset prefix=(memdisk)PREFIX\nnormal (memdisk)PREFIX/grub.cfg\n";
+
 /// Makes the program `place`. `work`: a folder for what is needed meanwhile.
 pub fn program(content: &Content, work: &Path, place: &Path) -> Result<()> {
     let disk = work.join("memory-disk");
     fs::write(&disk, archive(&content.files)?).with_context(|| format!("cannot write {}", disk.display()))?;
     let (prefix, with) = (format!("(memdisk){PREFIX}"), modules(&["efi_gop", "memdisk", "newc"]));
-    let image = grub::Image { memory_disk: Some(&disk), ..grub::Image::new(Format::Efi, &prefix, &with) };
-    image.make(place)
+    let first = FIRST.replace("PREFIX", PREFIX);
+    let image = grub::Image::new(Format::Efi, &prefix, &with);
+    // The commands' file is beside the image.
+    let made = work.join("program");
+    grub::Image { first: Some(&first), memory_disk: Some(&disk), ..image }.make(&made)?;
+    fs::copy(&made, place).with_context(|| format!("cannot write {}", place.display())).map(drop)
 }
 
 /// The files as an archive that GRUB's module `newc` reads. A folder comes before what is in it.

@@ -1,7 +1,6 @@
 //! The management guest: OpenSSH's client logs in and fetches a trace, Prometheus reads the metrics, a third guest comes and goes,
 //! then the management guest turns hostile and dies.
 
-mod attach;
 mod captures;
 mod changes;
 pub mod operator;
@@ -31,7 +30,7 @@ use crate::session::{Session, number};
 use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
 
 /// The number of the management guest, behind a and b.
-const NUMBER: usize = 9;
+pub const NUMBER: usize = 9;
 /// Where its agent serves metrics.
 const METRICS_PORT: u16 = 9560;
 /// Pings of b to a in each report while the management guest attacks, and reports for an attack.
@@ -41,7 +40,7 @@ const BEATS: u64 = 10;
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "login by OpenSSH, a trace fetched by it, captured frames read by tshark while they come, metrics read by Prometheus and judged by promtool and a strict reader of OpenMetrics, ssh-audit, keys with few rights or for one guest, who did what in the audit, what runs as a file; a third guest comes by put and apply; then the management guest attacks, and dies";
-    vec![alone(Scenario::new("management", about, QEMU), management), attach::boot()]
+    vec![alone(Scenario::new("management", about, QEMU), management)]
 }
 
 /// Gets a page from this machine's loopback: its head and its body.
@@ -75,7 +74,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
 
 /// Adds a management guest. `allow`: what it may ask, and other values of `[management]` on lines of their own. `words`: more words on its
 /// command line.
-fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: String) -> Setup {
+pub fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: String) -> Setup {
     let mut setup = with_entries(
         setup,
         &format!("[management]\nguest = \"management\"\nallow = {allow}\n\n[[port]]\ndevice = \"first\"\n\n"),
@@ -121,7 +120,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 }
 
 /// Waits until the management guest lets people log in.
-fn is_ready(session: &mut Session) -> Result<()> {
+pub fn is_ready(session: &mut Session) -> Result<()> {
     session.wait("the management guest to be ready", seconds(240), |event| match event {
         Event::Console { guest, line } if guest == "management" && line.contains("management: ready") => Some(()),
         _ => None,

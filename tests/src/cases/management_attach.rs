@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, GuestState, LEAVE_KEY};
 
-use super::operator::{LOGIN, Operator, free_port};
-use super::{NUMBER, is_ready, managed};
+use super::management::operator::{LOGIN, Operator, free_port};
+use super::management::{NUMBER, is_ready, managed};
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, address, server};
 use crate::platform::QEMU;
@@ -24,12 +24,15 @@ use crate::setup::{HOST_ADDRESS, Setup};
 /// What is typed where the guest asks for it without an echo.
 const SECRET: &str = "hunter2";
 
-/// This scenario.
-pub fn boot() -> Box<dyn Boot> {
+/// The question where the cursor is, which busybox's shell puts behind its prompt.
+const CURSOR: &str = "\x1b[6n";
+
+/// These scenarios.
+pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a guest's console by `ssh -tt`: a prompt and an echo without the end of their line are seen, what is typed with the echo \
                  off is not, nothing comes twice while a second login attaches, Ctrl-] leaves, `--raw` and the filter; the machine's events \
                  and audit come to a listener of syslog on another machine";
-    alone(Scenario::new("attach", about, QEMU).taking_turns(), attach)
+    vec![alone(Scenario::new("attach", about, QEMU).taking_turns(), attach)]
 }
 
 fn setup(keys: String, host_key: String, ssh: u16, log: u16) -> Setup {
@@ -89,10 +92,10 @@ impl Attached {
         Ok(Self { running, keys, shown })
     }
 
-    /// All that was shown, but for the question where the cursor is: busybox's shell puts it behind its prompt.
+    /// All that was shown, but for [`CURSOR`].
     fn all(&self) -> String {
         let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&shown).replace("\x1b[6n", "")
+        String::from_utf8_lossy(&shown).replace(CURSOR, "")
     }
 
     fn types(&mut self, keys: &str) -> Result<()> {
@@ -216,7 +219,8 @@ fn by_com2(session: &mut Session) -> Result<()> {
         _ => None,
     };
     let (id, at, earlier) = session.wait("output of a on COM2", seconds(60), output)?;
-    ensure!(id == Some(sent) && earlier.trim_end().ends_with('#'), "{id:?}: {earlier:?}");
+    let prompt = earlier.replace(CURSOR, "");
+    ensure!(id == Some(sent) && prompt.trim_end().ends_with('#'), "{id:?}: {earlier:?}");
     let mut next = at + earlier.chars().count() as u64;
     session.ask(Command::Input { guest: "a".to_owned(), text: "echo un''ended".to_owned() }, seconds(20))?;
     let mut text = String::new();
@@ -284,7 +288,7 @@ fn judge_log(operator: &mut Operator<'_, '_>, session: &mut Session, log: &Liste
 
 #[cfg(test)]
 mod tests {
-    use super::super::operator::written;
+    use super::super::management::operator::written;
     use super::*;
 
     #[test]
