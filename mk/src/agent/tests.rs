@@ -91,6 +91,7 @@ fn the_shell_understands_each_script() {
 fn metrics_are_served_where_the_management_guest_serves_them() {
     let init = include_str!("../../../tools/agent/guest/init");
     let of_guest = init.lines().find_map(|line| line.split_once(" metrics=").map(|(_, address)| address)).unwrap();
+    let of_guest = of_guest.split_whitespace().next().unwrap();
     let files = tree::files(PROGRAM, VERSION).unwrap();
     let unit = files.iter().find(|file| file.path.ends_with("sidecore-metrics.service")).unwrap();
     let unit = String::from_utf8_lossy(&unit.content);

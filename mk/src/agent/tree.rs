@@ -12,6 +12,7 @@ use tar::{Builder, EntryType, Header};
 
 const AGENT: &str = include_str!("../../../tools/agent/linux/sidecore-agent.service");
 const METRICS: &str = include_str!("../../../tools/agent/linux/sidecore-metrics.service");
+const SYSLOG: &str = include_str!("../../../tools/agent/linux/sidecore-syslog.service");
 const UDEV: &str = include_str!("../../../tools/agent/linux/udev.rules");
 const SYSUSERS: &str = include_str!("../../../tools/agent/linux/sysusers.conf");
 const SSHD_KEYS: &str = include_str!("../../../tools/agent/linux/sshd_keys.conf");
@@ -54,6 +55,7 @@ pub fn files(program: &[u8], version: &str) -> Result<Vec<File>> {
         File::new("usr/bin/sidecore-agent", 0o755, program),
         text("usr/lib/systemd/system/sidecore-agent.service", 0o644, AGENT),
         text("usr/lib/systemd/system/sidecore-metrics.service", 0o644, METRICS),
+        text("usr/lib/systemd/system/sidecore-syslog.service", 0o644, SYSLOG),
         text("usr/lib/sysusers.d/sidecore-agent.conf", 0o644, SYSUSERS),
         text("usr/lib/udev/rules.d/60-sidecore-agent.rules", 0o644, UDEV),
         text("usr/libexec/sidecore-agent/authorized-keys", 0o755, AUTHORIZED_KEYS),

@@ -181,7 +181,7 @@ fn read_audit(operator: &mut Operator<'_, '_>) -> Result<()> {
         ("bound", "attach b", Outcome::Refused, true),
         // These have reached the hypervisor.
         ("alice", "stop nobody", Outcome::Failed, false),
-        ("alice", "input a", Outcome::Refused, false),
+        ("alice", "follow a on", Outcome::Refused, false),
     ] {
         let found = records.iter().any(|record| {
             (&*record.who, &*record.address) == (who, HOST_ADDRESS)

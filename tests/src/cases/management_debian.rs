@@ -84,8 +84,11 @@ fn debian(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}\n", operator.ssh))?;
 
     units_run(&mut session, 20)?;
-    let (said, code) =
-        does(&mut session, "systemd-analyze verify sidecore-agent.service sidecore-metrics.service", 30)?;
+    let (said, code) = does(
+        &mut session,
+        "systemd-analyze verify sidecore-agent.service sidecore-metrics.service sidecore-syslog.service",
+        30,
+    )?;
     ensure!(code == 0 && said.is_empty(), "systemd-analyze: {said:?}");
     manage(&mut operator, &mut session)?;
     // It starts again, and its clients find it.
@@ -94,6 +97,9 @@ fn debian(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     ensure!(operator.says("alice", "list")?.contains("running"));
     let (said, _) = does(&mut session, "journalctl -qo cat -t sidecore-agent -p warning | sort -u", 32)?;
     ensure!(said.iter().any(|line| line.contains("line ")), "the journal says nothing of the wrong line: {said:?}");
+
+    let (said, _) = does(&mut session, "journalctl -qo cat -t sidecore", 33)?;
+    ensure!(said.iter().any(|line| line.contains("stop a")), "the journal has no record of the audit: {said:?}");
 
     // The units come by themselves when the guest boots.
     session.forget();
@@ -119,8 +125,8 @@ fn debian(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
 
 /// The services of the package, and sshd, are active.
 fn units_run(session: &mut Session, mark: u32) -> Result<()> {
-    let (said, code) = does(session, "systemctl is-active sidecore-agent sidecore-metrics ssh", mark)?;
-    ensure!(code == 0 && said == ["active"; 3], "{code}: {said:?}");
+    let (said, code) = does(session, "systemctl is-active sidecore-agent sidecore-metrics sidecore-syslog ssh", mark)?;
+    ensure!(code == 0 && said == ["active"; 4], "{code}: {said:?}");
     let (said, _) = does(session, "stat -Lc '%a %U %G' /dev/virtio-ports/org.sidecore.* /run/sidecore", mark + 1)?;
     let wanted = ["600 sidecore-agent sidecore", "640 sidecore-agent sidecore", "750 sidecore-agent sidecore"];
     ensure!(said == wanted, "the ports and the broker's folder: {said:?}");
