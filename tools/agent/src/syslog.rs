@@ -2,7 +2,7 @@
 //! them, and forwards them if it is told to. What guests write to their consoles is not among them.
 //!
 //! - Whatever somebody outside may have chosen is escaped: a message is one line of printable ASCII, of at most 1,024 bytes.
-//! - [`AT_ONCE`] messages may come at once, then one in [`PERIOD`]. The number of those that came faster is in the log.
+//! - 200 messages may come at once, then one in a tenth of a second. The number of those that came faster is in the log.
 //! - Nothing waits for syslogd. What it does not take is counted like what came too fast.
 
 use std::fmt::Write as _;
