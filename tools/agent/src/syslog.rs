@@ -94,6 +94,8 @@ fn messages(event: Event) -> Vec<Message> {
             let whose = guest.map_or("of sidecore".to_owned(), |guest| format!("of guest {guest}"));
             daemon(Severity::Warning, format!("{messages} messages, {bytes} bytes, {whose} were dropped"))
         }
+        // It comes as an event of its own, whose severity follows from the reason.
+        Event::Log { text, .. } if is_state(&text) => Vec::new(),
         Event::Log { level, text } => daemon(of_level(level), text),
         Event::Audit { id: None, records } => records.iter().map(of_audit).collect(),
         Event::Stuck { core, guest, seconds, at, .. } => {
@@ -119,6 +121,12 @@ fn messages(event: Event) -> Vec<Message> {
         | Event::Latency(_)
         | Event::Reply { .. } => Vec::new(),
     }
+}
+
+/// Whether a line of sidecore's log says which state a guest is in: `guest a: stopped: killed`.
+fn is_state(line: &str) -> bool {
+    let state = line.strip_prefix("guest ").and_then(|rest| rest.split_once(": ")).map(|(_, state)| state);
+    state.is_some_and(|state| GuestState::ALL.iter().any(|known| state.split(':').next() == Some(known.name())))
 }
 
 /// How important it is that a guest is in this state.
@@ -276,6 +284,9 @@ mod tests {
             datagrams(faulted),
             ["<27>sidecore: guest a: stopped: triple-fault: RIP 0x7\\u{a}\\u{1b}[2J\\\\ \\u{202e}"]
         );
+        let log = |text: &str| datagrams(Event::Log { level: Level::Info, text: text.into() });
+        assert_eq!(log("guest a: stopped: killed"), [""; 0], "the event says it");
+        assert_eq!(log("guest a: starts again in 1 s"), ["<30>sidecore: guest a: starts again in 1 s"]);
         assert_eq!(datagrams(stopped("a", StopReason::PowerOff, None)), ["<29>sidecore: guest a: stopped: power-off"]);
         let check = Event::Log { level: Level::Warn, text: "core 2: machine check".into() };
         assert_eq!(datagrams(check), ["<28>sidecore: core 2: machine check"]);
