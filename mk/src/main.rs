@@ -80,7 +80,7 @@ enum Verb {
         #[arg(long)]
         update: bool,
     },
-    /// Builds a medium that boots a server: a USB stick, a CD, or a folder for booting by network.
+    /// Builds a medium that boots a server: a USB stick, a CD, a folder for booting by network, or one program for UEFI.
     Image(image::Options),
     /// Builds `sidecore-doctor`: one program for any Linux, which says whether sidecore will run on that machine.
     Doctor(doctor::Options),
