@@ -156,12 +156,19 @@ impl<F: Family> ReceiveQueue<F> {
         let view = self.ring.view();
         let mut pieces: [&[u8]; MAX_PIECES] = [&[]; MAX_PIECES];
         let (mut good, mut used) = (true, 0);
+        // Descriptors that the device knows of: all but those that are rearmed, and the one that stays with the driver.
+        let given = self.ring.count().saturating_sub(self.ready.saturating_add(1));
         // Looks at each descriptor once at most, even if none of them ends the frame.
         while used < self.ring.count() {
             let at = self.next.wrapping_add(used.wrapping_mul(STEP));
             let status = ReceiveStatus::from_bits(view.status(at));
             if !status.dd() {
-                return 0;
+                if used < given {
+                    return 0;
+                }
+                // The device has no descriptor left that could end the frame.
+                good = false;
+                break;
             }
             // SAFETY: as in `receive_single_buffer`.
             match (pieces.get_mut(used as usize), unsafe { view.bytes(at, status.bytes()) }) {

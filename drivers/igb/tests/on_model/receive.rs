@@ -90,6 +90,20 @@ fn write_backs_that_make_no_sense_cost_frames_and_are_counted() {
 }
 
 #[test]
+fn a_ring_full_of_frames_that_never_end_is_given_back_to_the_device() {
+    let mut b = Bench::up(Kind::I82576, small());
+    b.model.borrow_mut().faults.bad_write_back = true;
+    // More than there are descriptors: the device has written all that it knows of.
+    (0..1000).for_each(|n| b.deliver(&frame(60, n as u8)));
+    b.model.borrow_mut().faults.bad_write_back = false;
+    assert_eq!(b.received(), Vec::<Vec<u8>>::new());
+    b.deliver(&frame(60, 9));
+    assert_eq!(b.received(), [frame(60, 9)]);
+    b.pass(1_100_000);
+    assert_eq!(b.nic.statistics().malformed, 1);
+}
+
+#[test]
 fn the_devices_counters_are_read_before_they_are_lost() {
     let mut b = Bench::up(Kind::I82576, small());
     let other = [&[2, 9, 9, 9, 9, 9][..], &frame(100, 0)[6..]].concat();
