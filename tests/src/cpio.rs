@@ -1,6 +1,9 @@
 //! A cpio archive in the "newc" form, as the Linux kernel unpacks it at boot
 //! (Documentation/driver-api/early-userspace/buffer-format.rst).
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 /// An archive being written. Entries are owned by root, and their time is 0, so that equal content gives equal bytes.
 #[derive(Debug, Default)]
 pub struct Archive {
@@ -23,6 +26,14 @@ impl Archive {
     /// Adds a directory; its parents must have been added before.
     pub fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY | 0o755, (0, 0), &[]);
+    }
+
+    /// Adds the folders of files with these paths, each before what is in it.
+    pub fn folders_of<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
+        let folders = paths.flat_map(|path| Path::new(path).ancestors().skip(1)).filter_map(Path::to_str);
+        for folder in folders.filter(|folder| !folder.is_empty()).collect::<BTreeSet<_>>() {
+            self.directory(folder);
+        }
     }
 
     /// Adds a file with the given permission bits.

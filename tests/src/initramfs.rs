@@ -171,11 +171,7 @@ pub fn boot_server(tree: &Path, files: &[(&str, &Path)]) -> Result<Vec<u8>> {
     }
     add_programs(&mut archive, tree, &["usr/sbin/dnsmasq", "usr/sbin/nginx"])?;
     archive.file("actions", 0o644, BOOT_SERVER_ACTIONS);
-    let folders = files.iter().flat_map(|(path, _)| Path::new(path).ancestors().skip(1));
-    // Parents come before their children.
-    for folder in folders.filter_map(Path::to_str).filter(|folder| !folder.is_empty()).collect::<BTreeSet<_>>() {
-        archive.directory(folder);
-    }
+    archive.folders_of(files.iter().map(|(path, _)| *path));
     for (path, source) in files {
         archive.file(path, 0o644, &read(source)?);
     }

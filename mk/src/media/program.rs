@@ -1,7 +1,6 @@
 //! One program for UEFI with everything in it: GRUB, and all files of the medium as its memory disk. Firmware loads it by HTTP boot as
 //! it is, or from any place that it starts programs from. GRUB then needs neither a driver nor the network.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -28,13 +27,10 @@ pub fn program(content: &Content, work: &Path, place: &Path) -> Result<()> {
     fs::copy(&made, place).with_context(|| format!("cannot write {}", place.display())).map(drop)
 }
 
-/// The files as an archive that GRUB's module `newc` reads. A folder comes before what is in it.
+/// The files as an archive that GRUB's module `newc` reads.
 fn archive(files: &[Entry]) -> Result<Vec<u8>> {
     let mut archive = Archive::new();
-    let folders = files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
-    for folder in folders.filter_map(Path::to_str).filter(|folder| !folder.is_empty()).collect::<BTreeSet<_>>() {
-        archive.directory(folder);
-    }
+    archive.folders_of(files.iter().map(|file| file.path.as_str()));
     for Entry { path, source } in files {
         let bytes = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
         archive.file(path, 0o644, &bytes);
