@@ -40,8 +40,8 @@ pub struct Durations {
     /// The id of the engine whose turns or visits these are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<u64>,
-    /// The reason of the exits; of an engine `busy-turn`, `idle-turn` or `visit`; of nobody `tick`, a tick of the control core; of a queue `arrival` (a request's arrival to its
-    /// completion), `taken` (completions published until the driver was seen to have taken them, an upper bound) or
+    /// The reason of the exits. Of an engine: `busy-turn`, `idle-turn` or `visit`. Without guest and engine: `tick`, a tick of the control
+    /// core. Of a queue: `arrival` (a request's arrival to its completion), `taken` (completions published until the driver was seen to have taken them, an upper bound) or
     /// [`OCCUPANCY`], whose values are requests that wait at a visit, not ticks.
     pub what: Text,
     /// How many.

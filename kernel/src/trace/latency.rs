@@ -1,8 +1,8 @@
 //! How long exits, turns, visits and the control core's ticks take: histograms that each core keeps of its own work, and the control core reads.
 //!
 //! A guest's core has a histogram for each reason of an exit, an engine's core one for each of [`Time`], and three for each queue
-//! that it follows, and the control core one for its ticks. They are recorded while the class `histograms` is on. Each time that it is switched on, a new period
-//! begins at zero.
+//! that it follows, and the control core one for its ticks. They are recorded while the class `histograms` is on. Each time that it
+//! is switched on, a new period begins at zero.
 
 use ::control::Durations;
 use ::trace::{

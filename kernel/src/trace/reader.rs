@@ -271,7 +271,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Sets the filter of a port by the engine's slot, or removes it. `way`: by which that was asked for. If no port was captured, what is in the rings is forgotten.
+    /// Sets the filter of a port by the engine's slot, or removes it. `way`: the way in by which the command came. If no port was captured,
+    /// what is in the rings is forgotten.
     ///
     /// # Errors
     /// No core has a ring.

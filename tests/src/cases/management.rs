@@ -32,7 +32,7 @@ use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
 /// The number of the management guest, behind a and b.
 pub const NUMBER: usize = 9;
 /// Where its agent serves metrics.
-const METRICS_PORT: u16 = 9560;
+pub const METRICS_PORT: u16 = 9560;
 /// Pings of b to a in each report while the management guest attacks, and reports for an attack.
 const BEAT: u64 = 10;
 const BEATS: u64 = 10;
@@ -65,7 +65,9 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let allow = "[\"view\", \"profile\", \"capture\", \"operate\"]\nmodules = \"16M\"";
     let mut setup = managed(server("management", &[a, b]), allow, "", keys, host_key);
     setup = with_last_entries(setup, &changes::spare());
+    setup.typed = true;
     // Room for modules, for a file that is applied, and for the guest that comes later.
+    setup.cpus += 1;
     setup.memory_mib += 16 + 8 + LEAST_MEMORY_MIB;
     let own = address(NUMBER);
     setup.forwards = vec![(ssh, own.clone(), 22), (metrics, own, METRICS_PORT)];
@@ -89,10 +91,9 @@ pub fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: S
     );
     setup = with_last_entries(setup, &entry);
     setup.modules.push(Module::new(module_name(&initrd), initrd));
-    setup.cpus += 2;
+    setup.cpus += 1;
     setup.memory_mib += 192 + 64;
     setup.uplink = Uplink::Virtio;
-    setup.typed = true;
     setup
 }
 
@@ -101,9 +102,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut operator = Operator { context, folder, ssh: free_port()?, metrics: free_port()? };
     let (alice, viewer, bound) = (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("bound")?);
     ensure!(operator.new_key("stranger")? != viewer);
-    let host = operator.new_key("host")?;
-    let host_key = fs::read_to_string(operator.path("host"))?;
-    fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}", operator.ssh))?;
+    let host_key = operator.new_host_key()?;
     let setup = setup(format!("{alice}view {viewer}guests=a {bound}"), host_key, operator.ssh, operator.metrics);
     let mut session = operator.context.boot(&setup)?;
     session.all_obey(["a", "b"])?;

@@ -1,6 +1,5 @@
 //! A guest's console by ssh, and the log of the management guest.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{ChildStdin, Stdio};
@@ -48,9 +47,7 @@ fn attach(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let log = Listener::new()?;
     let mut operator = Operator { context, folder, ssh: free_port()?, metrics: 0 };
     let (alice, bound) = (operator.new_key("alice")?, operator.new_key("bound")?);
-    let host = operator.new_key("host")?;
-    fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}", operator.ssh))?;
-    let host_key = fs::read_to_string(operator.path("host"))?;
+    let host_key = operator.new_host_key()?;
     let setup = setup(format!("{alice}guests=b {bound}"), host_key, operator.ssh, log.port);
     let mut session = operator.context.boot(&setup)?;
     session.all_obey(["b"])?;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, GuestState};
 
 use super::firmware_disk::log_in;
-use super::management::get;
 use super::management::operator::{Operator, free_port};
+use super::management::{METRICS_PORT, get};
 use crate::boot::{Boot, alone};
 use crate::guests::{DEBIAN, Guest, module_name, server, with_entries, with_last_entries};
 use crate::platform::QEMU;
@@ -19,8 +19,6 @@ use crate::setup::{Content, Image, Module, Setup, Uplink};
 
 /// The address that the network's DHCP server gives to its first client. The other guest asks for none.
 const ADDRESS: &str = "10.0.0.200";
-/// Where its agent serves metrics.
-const METRICS_PORT: u16 = 9560;
 /// MiB of its memory, and its vCPUs.
 const MEMORY_MIB: u32 = 768;
 const VCPUS: u32 = 2;

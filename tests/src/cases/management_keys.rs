@@ -1,6 +1,5 @@
 //! Keys that are bound to guests, and the picture of `top`, by OpenSSH's client: what the scenario `management` does not show.
 
-use std::fs;
 use std::io::{Read, Write as _};
 use std::process::{ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +10,15 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, Outcome};
 
 use super::management::operator::{LOGIN, Operator, free_port};
+use super::management::{NUMBER, managed};
 use crate::boot::{Boot, alone};
-use crate::guests::{Guest, address, module_name, server, with_entries, with_last_entries};
+use crate::guests::{Guest, address, server};
 use crate::platform::QEMU;
 use crate::programs::{Folder, LiveFrames, Running, echoes, frames_at};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
-use crate::setup::{Content, HOST_ADDRESS, Module, Setup, Uplink};
+use crate::setup::{HOST_ADDRESS, Setup};
 
-/// The number of the management guest, behind a and b.
-const NUMBER: usize = 9;
 /// Pings of b to a, and of b to the host by the uplink, while frames are captured.
 const PINGS: u64 = 100;
 
@@ -32,25 +30,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 }
 
 fn setup(keys: String, host_key: String, ssh: u16) -> Setup {
-    let (a, b) = (Guest::new(1).then("obey"), Guest::new(2).peer(1).then("obey"));
-    let mut setup = with_entries(
-        server("management-keys", &[a, b]),
-        "[management]\nguest = \"management\"\nallow = [\"view\", \"profile\", \"capture\", \"operate\"]\n\n[[port]]\ndevice = \"first\"\n\n",
-    );
-    let own = address(NUMBER);
-    let initrd = Content::Management { keys, host_key: Some(host_key) };
-    let entry = format!(
-        "[[guest]]\nname = \"management\"\nmemory = \"192M\"\nkernel = \"vmlinuz\"\ninitrd = \"{}\"\ncmdline = \"console=ttyS0 \
-         quiet loglevel=3 panic=-1 management.ip={own}/24 management.gateway={HOST_ADDRESS} management.metrics=off\"\n\n\
-         [[guest.net]]\nmac = \"52:54:00:00:00:09\"\n\n[[guest.entropy]]\n\n",
-        module_name(&initrd)
-    );
-    setup = with_last_entries(setup, &entry);
-    setup.modules.push(Module::new(module_name(&initrd), initrd));
-    setup.cpus += 1;
-    setup.memory_mib += 192 + 64;
-    setup.uplink = Uplink::Virtio;
-    setup.forwards = vec![(ssh, own, 22)];
+    let server = server("management-keys", &[Guest::new(1).then("obey"), Guest::new(2).peer(1).then("obey")]);
+    let allow = "[\"view\", \"profile\", \"capture\", \"operate\"]";
+    let mut setup = managed(server, allow, " management.metrics=off", keys, host_key);
+    setup.forwards = vec![(ssh, address(NUMBER), 22)];
     setup
 }
 
@@ -58,9 +41,7 @@ fn keys(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("management-keys")?;
     let mut operator = Operator { context, folder, ssh: free_port()?, metrics: 0 };
     let (alice, bound) = (operator.new_key("alice")?, operator.new_key("bound")?);
-    let host = operator.new_key("host")?;
-    let host_key = fs::read_to_string(operator.path("host"))?;
-    fs::write(operator.path("known_hosts"), format!("[127.0.0.1]:{} {host}", operator.ssh))?;
+    let host_key = operator.new_host_key()?;
     let setup = setup(format!("{alice}guests=a {bound}"), host_key, operator.ssh);
     let mut session = operator.context.boot(&setup)?;
     session.all_obey(["a", "b"])?;

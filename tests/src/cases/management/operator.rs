@@ -49,6 +49,13 @@ impl Operator<'_, '_> {
         Ok(fs::read_to_string(path.with_extension("pub"))?)
     }
 
+    /// Makes the management guest's host key, and has ssh know it. Returns its private half.
+    pub fn new_host_key(&mut self) -> Result<String> {
+        let public = self.new_key("host")?;
+        fs::write(self.path("known_hosts"), format!("[127.0.0.1]:{} {public}", self.ssh))?;
+        Ok(fs::read_to_string(self.path("host"))?)
+    }
+
     /// Makes the command for a login with a key, which gives a command.
     pub fn ssh(&mut self, key: &str, command: &str) -> Result<std::process::Command> {
         self.ssh_with(key, &[], command)
