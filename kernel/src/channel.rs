@@ -23,6 +23,8 @@ pub struct End {
     pub conversation: (u64, Option<u64>),
     /// Bytes that the guest may still send in this tick.
     pub budget: usize,
+    /// How many host keys of the guest's present life the console may still say.
+    pub host_keys: u8,
 }
 
 /// `None`: no guest manages the machine. Only the control core uses it.

@@ -13,13 +13,16 @@ use crate::{
 };
 use ::trace::saving::Sink;
 use config::{CONTROL_PORT, Config, TRACE_PORT};
-use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Refused, Request, Text, Way, trace::TRACE_END};
+use control::{Caller, Channel, Event, NoMemory, READ_BYTES, Record, Refused, Request, Text, Way, trace::TRACE_END};
 
 /// Most bytes that the guest gets in a tick: what the port's ring has room for at most.
 const TICK_BYTES: usize = 4 << 10;
 
 /// Bytes of commands that are read in a tick while a module comes.
 const PUT_BYTES: usize = 4 << 10;
+
+/// Most host keys of one life of the guest that the console says. sshd has one of each kind.
+const HOST_KEYS: u8 = 4;
 
 /// Makes the channel, if the configuration has a management guest.
 pub fn start(config: &Config) {
@@ -39,6 +42,7 @@ pub fn start(config: &Config) {
         name: management.guest.clone(),
         conversation: (0, None),
         budget: 0,
+        host_keys: HOST_KEYS,
     });
 }
 
@@ -49,6 +53,9 @@ pub fn tick(guests: &Guests) -> bool {
         end.budget = if modules::all().is_taking() { PUT_BYTES } else { READ_BYTES };
         let now = guests.own_port(end.guest, CONTROL_PORT).map_or((0, None), |port| (port.life, port.guest_opening()));
         if now != end.conversation {
+            if now.0 != end.conversation.0 {
+                end.host_keys = HOST_KEYS;
+            }
             end.conversation = now;
             end.channel.restart();
             is_new = true;
@@ -80,6 +87,18 @@ pub fn answer_line(event: Result<Event, NoMemory>) {
     if let Some(end) = &mut *END.lock() {
         end.channel.answer(event, None);
     }
+}
+
+/// Says on the console which host key the guest's sshd has, as its agent reports. Whoever logs in for the first time compares it.
+pub fn say_host_key(record: &Record) {
+    let name = match &mut *END.lock() {
+        Some(end) if end.host_keys > 0 => {
+            end.host_keys = end.host_keys.saturating_sub(1);
+            end.name.clone()
+        }
+        _ => return,
+    };
+    log::info!("guest {name} says: {}", record.command);
 }
 
 /// The guest's port for a trace.

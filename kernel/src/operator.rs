@@ -22,7 +22,7 @@ use ::trace::frames::{FIRST_UPLINK, Port};
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
-    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Outcome,
+    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Notice, Outcome,
     Permissions, Record, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
     table,
 };
@@ -540,6 +540,9 @@ impl Operator {
             }
             Command::Notice { what, line, why } => {
                 let noted = AUDIT.lock().report(wall_clock(), caller, what, &line, &why).map(|new| new.cloned());
+                if let (Notice::HostKey, Ok(Some(record))) = (what, &noted) {
+                    management::say_host_key(record);
+                }
                 self.reply(caller, id, noted.map(tell));
             }
             Command::Config => {

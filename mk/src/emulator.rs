@@ -137,6 +137,7 @@ impl Launch for Emulator {
         Ok(match program {
             Judge::Ssh => ssh_tool("usr/bin/ssh")?,
             Judge::SshKeygen => ssh_tool("usr/bin/ssh-keygen")?,
+            Judge::SshKeyscan => ssh_tool("usr/bin/ssh-keyscan")?,
             Judge::Tshark => fetch::ensure_tshark().map(|()| tools::tshark())?,
             Judge::Perfetto => {
                 let mut python = Command::new("python3");

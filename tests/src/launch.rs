@@ -79,6 +79,8 @@ pub enum Judge {
     Ssh,
     /// OpenSSH's program that makes keys.
     SshKeygen,
+    /// OpenSSH's program that asks a host for its keys.
+    SshKeyscan,
     /// Wireshark's program for the command line.
     Tshark,
     /// Prometheus.

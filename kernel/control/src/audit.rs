@@ -1,5 +1,5 @@
 //! The audit: who asked for what, and what became of it. Three rings of fixed size: one for the cables, one for the management
-//! guest's channel, and one for what the agent in that guest reports of its own: logins, log-outs, and what it has refused. So no
+//! guest's channel, and one for what the agent in that guest reports of its own: logins, log-outs, what it has refused, and its host key. So no
 //! guest can push out what came by a cable, and no report can push out a command. Reports come at a limited rate. Nothing else is
 //! written into the rings.
 //!
@@ -141,7 +141,8 @@ impl Audit {
     }
 
     /// Notes what the agent reports. `now`: milliseconds since 1970. `line` and `why`: the command that it has refused, and its
-    /// reason. A refusal that is repeated takes no second record. Returns the record, if it is a new one.
+    /// reason; or `line`: the fingerprint of its host key. A refusal or host key that is repeated takes no second record. Returns the
+    /// record, if it is a new one.
     ///
     /// # Errors
     /// The caller is a cable, or reports come too fast. A report that comes too fast takes a number, and nothing else.
@@ -165,9 +166,10 @@ impl Audit {
         let (command, outcome) = match what {
             Notice::Login | Notice::Logout => (beginning(what.name()), Outcome::Done),
             Notice::Refused => (beginning(Plain(line)), Outcome::Refused),
+            Notice::HostKey => (beginning(format_args!("{} {}", what.name(), Plain(line))), Outcome::Done),
         };
         let record = Record { reported: true, ..Record::new(now, caller, command, outcome, beginning(Plain(why))) };
-        Ok(self.reports.add(record, what == Notice::Refused))
+        Ok(self.reports.add(record, matches!(what, Notice::Refused | Notice::HostKey)))
     }
 
     /// The records: those of the cables, then those of the channel, then what the agent reports, each the oldest first.
@@ -419,12 +421,20 @@ mod tests {
             audit.report(1000 * time, &anna, Notice::Refused, "attach b", "\u{202e}not of\n this key").unwrap();
         }
         audit.report(5000, &key("", "10.0.0.6"), Notice::Logout, "", "").unwrap();
+        let host_key =
+            |audit: &mut Audit, key| audit.report(6000, &channel(), Notice::HostKey, key, "").unwrap().is_some();
+        let are_new =
+            ["SHA256:ab+/ (ED25519)", "SHA256:ab+/ (ED25519)", "\n\x1b[2Jlogin: "].map(|key| host_key(&mut audit, key));
+        assert_eq!(are_new, [true, false, true]);
         let expected = "\
 1970-01-01 00:00:00 channel (anna, 10.0.0.5, says the agent): stop a: done
 1970-01-01 00:00:01 channel, the agent reports (anna, 10.0.0.5): login
 1970-01-01 00:00:02 channel, the agent reports (anna, 10.0.0.5): attach b:
     refused: ?not of? this key, 3 times until 1970-01-01 00:00:04
 1970-01-01 00:00:05 channel, the agent reports (10.0.0.6): logout
+1970-01-01 00:00:06 channel, the agent reports (anna): host-key SHA256:ab+/
+    (ED25519), 2 times until 1970-01-01 00:00:06
+1970-01-01 00:00:06 channel, the agent reports (anna): host-key ??[2Jlogin:
 ";
         assert_eq!(shown(&audit), expected);
     }

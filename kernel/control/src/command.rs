@@ -176,11 +176,11 @@ commands! {
     Top => VIEW, shell("top", "a live picture of engines, guests, ports, disks; q leaves");
     /// The audit (COM2 only; the shell has `show audit`).
     Audit => VIEW, json("audit");
-    /// What the management guest's agent has to say of a key, for the audit (the control channel only).
+    /// What the management guest's agent has to say of a key, for the audit and the console (the control channel only).
     Notice {
         /// What has happened.
         what: Notice = NOTICE,
-        /// For `refused`: the command.
+        /// For `refused`: the command. For `host-key`: the fingerprint.
         line: String = LINE,
         /// For `refused`: why.
         why: String = WHY,

@@ -1,23 +1,25 @@
-//! What the management guest's agent reports of a key, for the audit.
+//! What the management guest's agent reports, for the audit: what becomes of keys that log in, and its own host key.
 
 use crate::argument::{Argument, Kind, words};
 
 /// What a report of the agent says, as an argument.
 pub(crate) const NOTICE: Argument = Argument {
     member: Some("what"),
-    shown: "login|logout|refused",
+    shown: "login|logout|refused|host-key",
     needed: true,
     kind: Kind::Choice { what: "notice", words: &Notice::NAMES },
 };
 
 words! {
-    /// What the agent reports of a key.
+    /// What the agent reports.
     Notice or Refused {
-        /// Its owner has logged in.
+        /// The owner of a key has logged in.
         Login = "login";
-        /// Its owner has logged out.
+        /// The owner of a key has logged out.
         Logout = "logout";
         /// The agent has refused a command.
         Refused = "refused";
+        /// The key by which the guest's sshd proves that it is itself. The console says it.
+        HostKey = "host-key";
     }
 }

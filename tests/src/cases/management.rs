@@ -63,7 +63,7 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
     let a = Guest::new(1).then("obey");
     let b = Guest::new(2).peer(1).then("obey");
     let allow = "[\"view\", \"profile\", \"capture\", \"operate\"]\nmodules = \"16M\"";
-    let mut setup = managed(server("management", &[a, b]), allow, "", keys, host_key);
+    let mut setup = managed(server("management", &[a, b]), allow, "", keys, Some(host_key));
     setup = with_last_entries(setup, &changes::spare());
     setup.typed = true;
     // Room for modules, for a file that is applied, and for the guest that comes later.
@@ -76,13 +76,13 @@ fn setup(keys: String, host_key: String, ssh: u16, metrics: u16) -> Setup {
 
 /// Adds a management guest. `allow`: what it may ask, and other values of `[management]` on lines of their own. `words`: more words on its
 /// command line.
-pub fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: String) -> Setup {
+pub fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: Option<String>) -> Setup {
     let mut setup = with_entries(
         setup,
         &format!("[management]\nguest = \"management\"\nallow = {allow}\n\n[[port]]\ndevice = \"first\"\n\n"),
     );
     let own = address(NUMBER);
-    let initrd = Content::Management { keys, host_key: Some(host_key) };
+    let initrd = Content::Management { keys, host_key };
     let entry = format!(
         "[[guest]]\nname = \"management\"\nmemory = \"192M\"\nkernel = \"vmlinuz\"\ninitrd = \"{}\"\ncmdline = \"console=ttyS0 \
          quiet loglevel=3 panic=-1 management.ip={own}/24 management.gateway={HOST_ADDRESS}{words}\"\n\n[[guest.net]]\n\

@@ -37,7 +37,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
 fn setup(keys: String, host_key: String, ssh: u16, log: u16) -> Setup {
     let server = server("attach", &[Guest::new(1).then("shell"), Guest::new(2).then("obey")]);
     let words = format!(" management.syslog={HOST_ADDRESS}:{log}");
-    let mut setup = managed(server, "[\"view\", \"console\", \"operate\"]", &words, keys, host_key);
+    let mut setup = managed(server, "[\"view\", \"console\", \"operate\"]", &words, keys, Some(host_key));
     setup.forwards = vec![(ssh, address(NUMBER), 22)];
     setup
 }

@@ -24,15 +24,16 @@ const PINGS: u64 = 100;
 
 /// This scenario.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let about = "by ssh: a key bound to a guest captures the frames of its guest's port and of no other, as tshark counts them, also while \
-                 others are captured; `top` on a terminal: its keys, its end, and what a bound key's picture has";
+    let about = "COM1 says the fingerprint of the host key that the guest makes at boot. By ssh: a key bound to a guest captures the frames \
+                 of its guest's port and of no other, as tshark counts them, also while others are captured; `top` on a terminal: its keys, \
+                 its end, and what a bound key's picture has";
     vec![alone(Scenario::new("management-keys", about, QEMU).taking_turns(), keys)]
 }
 
-fn setup(keys: String, host_key: String, ssh: u16) -> Setup {
+fn setup(keys: String, ssh: u16) -> Setup {
     let server = server("management-keys", &[Guest::new(1).then("obey"), Guest::new(2).peer(1).then("obey")]);
     let allow = "[\"view\", \"profile\", \"capture\", \"operate\"]";
-    let mut setup = managed(server, allow, " management.metrics=off", keys, host_key);
+    let mut setup = managed(server, allow, " management.metrics=off", keys, None);
     setup.forwards = vec![(ssh, address(NUMBER), 22)];
     setup
 }
@@ -41,9 +42,9 @@ fn keys(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("management-keys")?;
     let mut operator = Operator { context, folder, ssh: free_port()?, metrics: 0 };
     let (alice, bound) = (operator.new_key("alice")?, operator.new_key("bound")?);
-    let host_key = operator.new_host_key()?;
-    let setup = setup(format!("{alice}guests=a {bound}"), host_key, operator.ssh);
+    let setup = setup(format!("{alice}guests=a {bound}"), operator.ssh);
     let mut session = operator.context.boot(&setup)?;
+    operator.learn_host_key(&mut session)?;
     session.all_obey(["a", "b"])?;
     ensure!(operator.first_login(seconds(240))?.starts_with("sidecore "));
     captures(&mut operator, &mut session)?;
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_configuration_is_understood() {
-        let parsed = config::parse("f", written(&setup("k".into(), "h".into(), 1)).unwrap());
+        let parsed = config::parse("f", written(&setup("k".into(), 1)).unwrap());
         assert_eq!(parsed.mistakes, []);
     }
 

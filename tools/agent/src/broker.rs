@@ -11,16 +11,17 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use control::{Command, Event, MAX_ADDRESS, MAX_LINE, MAX_WHO, Request, Sender};
+use control::{Command, Event, MAX_ADDRESS, MAX_LINE, MAX_WHO, Notice, Request, Sender};
 use serde_json::{Map, Value};
 
+use crate::keys::fingerprint;
 use crate::lines::{MAX_EVENT, read_line};
 
 /// Most clients at a time.
@@ -133,11 +134,12 @@ impl State {
     }
 }
 
-/// Serves clients for good. While the hypervisor has the port closed, they get no answers.
+/// Serves clients for good. While the hypervisor has the port closed, they get no answers. `host_keys`: files with the public keys of this
+/// guest's sshd, of which the hypervisor is told. One that cannot be read is said, and left out.
 ///
 /// # Errors
 /// The port or the socket cannot be opened.
-pub fn serve(port: &Path, socket: &Path) -> Result<()> {
+pub fn serve(port: &Path, socket: &Path, host_keys: &[PathBuf]) -> Result<()> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -146,8 +148,23 @@ pub fn serve(port: &Path, socket: &Path) -> Result<()> {
     let listener = listen(socket)?;
     let from = file.try_clone()?;
     // What an earlier owner of the port has left unfinished ends by the line feed.
-    serve_with("\n", from, file, &listener);
+    serve_with(&format!("\n{}", reports(host_keys)), from, file, &listener);
     Ok(())
+}
+
+/// The lines by which the hypervisor is told of host keys. No client has their `id`, so nobody gets the answers.
+fn reports(host_keys: &[PathBuf]) -> String {
+    let mut lines = String::new();
+    for path in host_keys {
+        match fs::read_to_string(path).map_err(|error| error.to_string()).and_then(|key| fingerprint(&key)) {
+            Ok(line) => {
+                let notice = Command::Notice { what: Notice::HostKey, line, why: String::new() };
+                lines.push_str(&Request::new(Some(0), notice).to_line());
+            }
+            Err(why) => eprintln!("sidecore-agent: the host key {}: {why}", path.display()),
+        }
+    }
+    lines
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {

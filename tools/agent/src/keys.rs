@@ -11,7 +11,10 @@
 //! A key without permissions has all of them, and one without guests is for all guests and the machine. Each key gets the agent's shell as its forced command, and nothing else: no
 //! forwarding, no other program. So a line that is not understood gives no key at all.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use control::{Permissions, is_name};
+use sha2::{Digest as _, Sha256};
 
 /// Kinds of keys that sshd takes.
 const KINDS: [&str; 5] =
@@ -77,6 +80,23 @@ pub fn guests(names: &str) -> Result<Vec<String>, String> {
     }
 }
 
+/// The fingerprint of a public key, as `ssh-keygen -l` prints it without the size and the comment: `SHA256:… (ED25519)`.
+///
+/// # Errors
+/// The text is not a public key in OpenSSH's form: its kind, and the key in base64.
+pub fn fingerprint(public_key: &str) -> Result<String, String> {
+    let mut words = public_key.split_whitespace();
+    let (Some(kind), Some(key)) = (words.next(), words.next()) else { return Err("it is not a public key".to_owned()) };
+    let short = match kind {
+        "ssh-ed25519" => "ED25519",
+        "ssh-rsa" => "RSA",
+        ecdsa if KINDS.contains(&ecdsa) => "ECDSA",
+        _ => return Err(format!("it is of no kind that is known: {}", KINDS.join(", "))),
+    };
+    let key = STANDARD.decode(key).map_err(|error| format!("it is not in base64: {error}"))?;
+    Ok(format!("SHA256:{} ({short})", STANDARD_NO_PAD.encode(Sha256::digest(key))))
+}
+
 /// Reads a line.
 fn key(line: &str) -> Result<Line<'_>, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -113,6 +133,27 @@ fn key(line: &str) -> Result<Line<'_>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Keys and what `ssh-keygen -lf` says of them.
+    #[test]
+    fn fingerprints_are_those_of_ssh_keygen() {
+        for (key, expected) in [
+            (
+                "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGBKS1wNCFmu4p0xf+K6BHOTO8/AhZ7JCdtFR1tg2vpF x",
+                "SHA256:OzlprdmD0SRJMwdl3APzwPy7jmoZsibNQhX5yJMi6gQ (ED25519)",
+            ),
+            (
+                "ecdsa-sha2-nistp256 \
+                 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBGQluCEp/HTjcwo8WrWaEP7xbfnC0GkT1UKOMFXqAOmVdPTXKBtwyyd6zQeffP48pLmeqR1O3mIwQBShMKcWm4w=",
+                "SHA256:f6zZs2/AZsp/9xol43Li2Ybo/STW1V8Y0Y8eRkv5w9U (ECDSA)",
+            ),
+        ] {
+            assert_eq!(fingerprint(key).as_deref(), Ok(expected));
+        }
+        for wrong in ["", "ssh-ed25519", "ssh-dss AAAA", "ssh-ed25519 A%", "-----BEGIN OPENSSH PRIVATE KEY-----"] {
+            assert!(fingerprint(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn each_key_has_the_shell_as_its_only_command() {

@@ -36,6 +36,10 @@ enum Verb {
         /// The port.
         #[arg(long, default_value = "/dev/virtio-ports/org.sidecore.control")]
         port: PathBuf,
+        /// A public key of this guest's sshd (may be given more than once). The machine's console says its fingerprint, so that whoever
+        /// logs in for the first time can compare it.
+        #[arg(long, value_name = "FILE")]
+        host_key: Vec<PathBuf>,
     },
     /// The forced command of ssh keys: carries out SSH_ORIGINAL_COMMAND, or reads commands.
     Shell {
@@ -96,7 +100,7 @@ fn main() -> ExitCode {
         }
     };
     let exit = match verb {
-        Verb::Serve { port } => end(broker::serve(&port, &socket)),
+        Verb::Serve { port, host_key } => end(broker::serve(&port, &socket, &host_key)),
         Verb::Metrics { listen } => end(metrics::serve(&socket, &listen)),
         Verb::Shell { allow, guests, key } => {
             let Some((broker, key)) = key_of(allow, guests, &key) else { return ExitCode::from(Exit::Usage as u8) };

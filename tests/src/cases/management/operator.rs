@@ -56,6 +56,30 @@ impl Operator<'_, '_> {
         Ok(fs::read_to_string(self.path("host"))?)
     }
 
+    /// Has ssh know the host key that the management guest has made for this boot: the key that it shows to the network, whose
+    /// fingerprint is the one that COM1 says.
+    pub fn learn_host_key(&mut self, session: &mut Session) -> Result<()> {
+        let line = session.shown("guest management says: host-key SHA256:", 0, seconds(240))?;
+        let (_, said) = line.split_once("host-key ").context("no fingerprint")?;
+        let known = self.path("known_hosts");
+        let deadline = Instant::now() + session.patient(LOGIN);
+        // sshd starts after the broker has reported its key.
+        while fs::read_to_string(&known).unwrap_or_default().is_empty() {
+            ensure!(Instant::now() < deadline, "ssh-keyscan gets no key");
+            let mut keyscan = self.context.judge(Judge::SshKeyscan)?;
+            keyscan.args(["-t", "ed25519", "-p", &self.ssh.to_string(), "127.0.0.1"]);
+            fs::write(&known, keyscan.output().context("cannot start ssh-keyscan")?.stdout)?;
+        }
+        let output = self.context.judge(Judge::SshKeygen)?.arg("-lf").arg(&known).output()?;
+        let shown = String::from_utf8(output.stdout)?;
+        let words: Vec<&str> = shown.split_whitespace().collect();
+        ensure!(
+            matches!(*words, [_, hash, _, kind] if said.trim_end() == format!("{hash} {kind}")),
+            "COM1 says {said:?}, ssh-keygen says of the key that the network shows {shown:?}"
+        );
+        Ok(())
+    }
+
     /// Makes the command for a login with a key, which gives a command.
     pub fn ssh(&mut self, key: &str, command: &str) -> Result<std::process::Command> {
         self.ssh_with(key, &[], command)

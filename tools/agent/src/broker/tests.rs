@@ -412,3 +412,15 @@ fn commands_end_with_an_exit_code_that_says_how() {
     assert!(run(&socket, all, "help").1.contains("--json"));
     assert_eq!(run(Path::new("/nonexistent"), all, "list").0, Exit::NoAnswer);
 }
+
+#[test]
+fn the_hypervisor_is_told_of_the_host_keys_that_can_be_read() {
+    let (good, bad) = (std::env::temp_dir().join("sidecore-agent-host-key"), PathBuf::from("/nowhere/host_key.pub"));
+    fs::write(&good, "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGBKS1wNCFmu4p0xf+K6BHOTO8/AhZ7JCdtFR1tg2vpF x\n").unwrap();
+    let lines = reports(&[bad, good.clone()]);
+    fs::remove_file(good).unwrap();
+    let request = Request::from_line(lines.strip_suffix('\n').unwrap()).unwrap();
+    let line = "SHA256:OzlprdmD0SRJMwdl3APzwPy7jmoZsibNQhX5yJMi6gQ (ED25519)".to_owned();
+    assert_eq!(request.command, Command::Notice { what: Notice::HostKey, line, why: String::new() });
+    assert_eq!(request.id, Some(0));
+}
