@@ -54,6 +54,7 @@ mod seven;
 mod shell;
 mod smp;
 mod steady_load;
+mod top_seven;
 mod trace;
 mod trace_sampled;
 mod trace_symbols;
@@ -101,6 +102,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         trace_sampled::list(),
         cable::list(),
         longest_tick::list(),
+        top_seven::list(),
         operator_tools::list(),
         maps::list(),
         memory_map::list(),
