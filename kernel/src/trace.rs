@@ -71,6 +71,8 @@ struct Owned {
     histograms: &'static [Histogram],
     /// If it is an engine's core: what is measured of the queues that it follows.
     queues: &'static [QueueHistograms],
+    /// Which exits have records, while they are sampled. Only the core of the guest's vCPU uses it.
+    sampler: Sampler<{ Reason::ALL.len() }>,
     /// The guest whose core it is, or [`NO_GUEST`].
     guest: u8,
 }
@@ -130,7 +132,7 @@ pub fn make(core: CoreIndex, of: Of, bytes: u64) -> Result<Option<Range>, OutOfM
     if let (Some(of), Some(ring)) = (CORES.get(core), Ring::new(slots)) {
         of.call_once(|| {
             let captures = CaptureRing::new(captures);
-            Box::new(Owned { ring, captures, kernel, histograms, queues, guest })
+            Box::new(Owned { ring, captures, kernel, histograms, queues, sampler: Sampler::new(), guest })
         });
     }
     Ok(Some(range))
@@ -195,7 +197,7 @@ pub struct VcpuTrace {
     since: u64,
     histograms: &'static [Histogram],
     /// Which exits have records, while they are sampled.
-    sampler: Sampler<{ Reason::ALL.len() }>,
+    sampler: Option<&'static Sampler<{ Reason::ALL.len() }>>,
     guest: u8,
 }
 
@@ -208,12 +210,16 @@ impl VcpuTrace {
         if let Some(kernel) = kernel {
             kernel.write([since, 0, 0, 0]);
         }
+        let sampler = owned.map(|owned| &owned.sampler);
+        if let Some(sampler) = sampler {
+            sampler.restart();
+        }
         Self {
             ring: owned.map(|owned| &owned.ring),
             kernel,
             since,
             histograms: owned.map_or(&[], |owned| owned.histograms),
-            sampler: Sampler::new(),
+            sampler,
             guest: owned.map_or(NO_GUEST, |owned| owned.guest),
         }
     }
@@ -262,9 +268,15 @@ impl VcpuTrace {
         if on(Classes::HISTOGRAMS) {
             self.exit_histogram(exit);
         }
-        if !on(Classes::SAMPLED) || self.sampler.takes(exit.reason as usize, EXITS_ONE_OF.get()) {
+        if !on(Classes::SAMPLED) || self.takes(exit.reason) {
             self.exit_record(exit);
         }
+    }
+
+    /// Counts an exit that is sampled. Returns whether it is one of the samples.
+    #[inline(always)]
+    fn takes(&self, reason: Reason) -> bool {
+        self.sampler.is_none_or(|sampler| sampler.takes(reason as usize, EXITS_ONE_OF.get()))
     }
 
     /// Writes the record of an exit.

@@ -4,7 +4,6 @@
 //! drowned by one with many, and a guest cannot choose by a frequent reason which exits of another one are seen. A guest that
 //! knows the number can keep out of the samples of one reason; what counts all exits are the counters.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Most exits for a record.
@@ -39,11 +38,12 @@ impl OneOf {
     }
 }
 
-/// Chooses the exits of a vCPU that have records. There are `REASONS` reasons.
+/// Chooses the exits of a vCPU that have records. There are `REASONS` reasons. Only the vCPU's core uses it: two at once would count
+/// wrongly.
 #[derive(Debug)]
 pub struct Sampler<const REASONS: usize> {
     /// By reason: exits without a record until the next one with a record.
-    left: [Cell<u32>; REASONS],
+    left: [AtomicU32; REASONS],
 }
 
 impl<const REASONS: usize> Default for Sampler<REASONS> {
@@ -56,7 +56,12 @@ impl<const REASONS: usize> Sampler<REASONS> {
     /// The first exit of each reason has a record.
     #[must_use]
     pub const fn new() -> Self {
-        Self { left: [const { Cell::new(0) }; REASONS] }
+        Self { left: [const { AtomicU32::new(0) }; REASONS] }
+    }
+
+    /// Begins anew: the first exit of each reason has a record.
+    pub fn restart(&self) {
+        self.left.iter().for_each(|left| left.store(0, Ordering::Relaxed));
     }
 
     /// Counts an exit for a reason. Returns whether it has a record: the first one has, and from then on each `one_of`th.
@@ -66,8 +71,8 @@ impl<const REASONS: usize> Sampler<REASONS> {
         let Some(left) = self.left.get(reason) else { return true };
         // More may be left from a period with fewer samples.
         let most = one_of.saturating_sub(1);
-        let now = left.get().min(most);
-        left.set(now.checked_sub(1).unwrap_or(most));
+        let now = left.load(Ordering::Relaxed).min(most);
+        left.store(now.checked_sub(1).unwrap_or(most), Ordering::Relaxed);
         now == 0
     }
 }
