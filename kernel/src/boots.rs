@@ -1,12 +1,14 @@
 //! What this boot leaves for the next one, and what the boot before has left: how often the configuration was tried, and the log.
 //!
-//! There are two places. ACPI's ERST, where the firmware has one, outlives a cut of the power. It gets the record of each boot, and the log
+//! There are two places, and a third one for the count alone. ACPI's ERST, where the firmware has one, outlives a cut of the power. It gets the record of each boot, and the log
 //! of one that fails. Memory outlives a reset, unless firmware clears it or somebody writes there. It gets the record and the log,
 //! as the log is written. There are up to three areas, so that one of them is left. They lie low or beside the boot modules, where
-//! they part no memory that a guest could have in one piece.
+//! they part no memory that a guest could have in one piece. The count of attempts is also in a byte of the CMOS memory, if the operator
+//! names one.
 //!
 //! Only the boot core uses this, or the core that panics.
 
+mod cmos;
 pub mod failure;
 pub mod kept;
 mod store;
@@ -50,12 +52,25 @@ pub fn attempt(file: &'static str, hashes: &[(&str, Sha256)]) -> &'static str {
     let stored = read_record();
     // Each place has the last boot, or an older one if it could not be written.
     let before = in_memory.into_iter().chain(stored).max_by_key(|record| record.boot);
-    let attempts = attempts::with_this_one(before.as_ref(), &config);
+    // Where the record is lost, the count may be left.
+    let failed = if before.is_none() { cmos::attempts(&config) } else { None };
+    let attempts = match failed {
+        Some(failed) => attempts::with_failed(failed),
+        None => attempts::with_this_one(before.as_ref(), &config),
+    };
     let boot = before.map_or(0, |before| before.boot).saturating_add(1);
     let areas = kept::areas();
     keep(|_| Record { boot, attempts, state: State::Booting, config });
     describe(areas, boot, before);
-    let is_kept = areas > 0 || store::is_open();
+    if let Some(place) = cmos::named() {
+        report::found(match failed {
+            Some(failed) => {
+                format!("byte {place:#x} of the CMOS memory has the count: {file} has failed {failed} times")
+            }
+            None => format!("byte {place:#x} of the CMOS memory gets the count of attempts"),
+        });
+    }
+    let is_kept = areas > 0 || store::is_open() || cmos::named().is_some();
     failure::set_retries(has_previous && is_kept);
     if !attempts::takes_previous(attempts) {
         return file;

@@ -13,6 +13,8 @@
 //!   started, but not if `previous.toml` is taken.
 //! - `panic=SECONDS`: time from a failure that stops the machine to its reset, 1 to 86400, or 0 for no reset. Without it: 10 if there is a
 //!   boot module `previous.toml`, otherwise no reset.
+//! - `attempts-cmos=BYTE`: a byte of the CMOS memory, 0x33 to 0x7f, that nobody else uses. The count of attempts is there too
+//!   ([`crate::boots`]).
 //! - `boot=GUID`: the unique GUID of the partition that sidecore was booted from. `boot/grub.cfg` finds it.
 //! - `nvme-timeout=SECONDS`: time for a command to an NVMe disk until it is aborted, 1 to 3600. Without it: 30.
 //! - `selftest=stuck-control|stuck-engine|stuck-guest`: a core makes no progress: the control core, the engine's, or that of
@@ -81,6 +83,9 @@ impl SelfTest {
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
 
+/// The byte of the CMOS memory that has the count of attempts.
+static ATTEMPTS_CMOS: Mutex<Option<u8>> = Mutex::new(None);
+
 /// Seconds for a command to an NVMe disk. `None`: the driver's own.
 static NVME_TIMEOUT: Mutex<Option<u64>> = Mutex::new(None);
 
@@ -129,14 +134,15 @@ pub fn read(command_line: &str) {
             ("watchdog", Some(value)) => set_seconds(&WATCHDOG, word, value, 0..=3600),
             ("machine-watchdog", Some(value)) => set_seconds(&MACHINE_WATCHDOG, word, value, 20..=600),
             ("nvme-timeout", Some(value)) => set_seconds(&NVME_TIMEOUT, word, value, 1..=3600),
+            ("attempts-cmos", Some(value)) => read_attempts_cmos(word, value),
             ("boot", Some(value)) => read_boot(value),
             ("quirks", Some(value)) => read_quirks(value),
             #[cfg(feature = "count")]
             ("count", None) => COUNT.store(true, core::sync::atomic::Ordering::Relaxed),
             _ => report::warning(format!(
-                "`{word}` on the kernel's command line means nothing; there are: emulator, boot=GUID, \
-                 console=PORT, json=PORT, machine-watchdog=SECONDS, nvme-timeout=SECONDS, panic=SECONDS, quirks=NAMES, \
-                 watchdog=SECONDS, selftest={}",
+                "`{word}` on the kernel's command line means nothing; there are: attempts-cmos=BYTE, \
+                 emulator, boot=GUID, console=PORT, json=PORT, machine-watchdog=SECONDS, nvme-timeout=SECONDS, \
+                 panic=SECONDS, quirks=NAMES, watchdog=SECONDS, selftest={}",
                 SelfTest::WORDS.map(|(word, _)| word).join("|")
             )),
         }
@@ -146,6 +152,12 @@ pub fn read(command_line: &str) {
 /// Returns the unique GUID of the partition that sidecore was booted from, if GRUB told it.
 pub fn booted() -> Option<Guid> {
     *BOOTED.lock()
+}
+
+/// Returns the byte of the CMOS memory that has the count of attempts, if the command line names one.
+pub fn attempts_cmos() -> Option<u8> {
+    // It may be in the way of a panic, but only while the command line is read.
+    ATTEMPTS_CMOS.try_lock().and_then(|byte| *byte)
 }
 
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
@@ -193,6 +205,19 @@ fn check_port(word: &str, value: &str) {
             "`{word}` on the kernel's command line has no effect; expected `none`, com1 to com4 or a port such as 0x3f8, and perhaps \
              `,RATE` with a rate of which a whole number makes 115200"
         ));
+    }
+}
+
+/// Reads the value of `attempts-cmos=`.
+fn read_attempts_cmos(word: &str, value: &str) {
+    let byte = value.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    match byte.filter(|byte| boots::cmos::BYTES.contains(byte)) {
+        Some(byte) => *ATTEMPTS_CMOS.lock() = Some(byte),
+        None => report::warning(format!(
+            "`{word}` on the kernel's command line has no effect; expected a byte that nobody else uses, {:#x} to {:#x}",
+            boots::cmos::BYTES.start(),
+            boots::cmos::BYTES.end()
+        )),
     }
 }
 

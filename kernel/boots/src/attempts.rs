@@ -14,7 +14,12 @@ pub const LIMIT: u32 = 2;
 /// `sidecore.toml`.
 #[must_use]
 pub fn with_this_one(before: Option<&Record>, config: &[u8; 32]) -> u32 {
-    let failed = before.filter(|before| before.config == *config).map_or(0, |before| before.attempts);
+    with_failed(before.filter(|before| before.config == *config).map_or(0, |before| before.attempts))
+}
+
+/// The attempts with the one that begins now, after so many that have failed.
+#[must_use]
+pub fn with_failed(failed: u32) -> u32 {
     // The boots that took the other file are no attempts of this one.
     failed.min(LIMIT).saturating_add(1)
 }

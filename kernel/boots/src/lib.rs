@@ -5,6 +5,7 @@
 //! - [`settling`]: when a boot has come to run.
 //! - [`area`]: records and log in memory that nobody clears between two boots.
 //! - [`cper`]: a record of the firmware's store (ERST), in the format that Linux's pstore uses too.
+//! - [`cmos`]: the count in one byte.
 //! - [`clean`]: text of an earlier boot, or of somebody else, for a terminal.
 //!
 //! Everything that is read here may be damaged, or anybody's: memory keeps its contents through a reset, or not, and other
@@ -16,6 +17,7 @@
 pub mod area;
 pub mod attempts;
 pub mod clean;
+pub mod cmos;
 pub mod cper;
 pub mod record;
 pub mod settling;

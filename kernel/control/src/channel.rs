@@ -166,7 +166,7 @@ impl Channel {
         if !fits || self.answers.try_reserve(line.len()).is_err() {
             return false;
         }
-        self.answers.extend(line.bytes());
+        self.answers.extend(line.as_bytes());
         true
     }
 
@@ -181,7 +181,7 @@ impl Channel {
         if !fits(&self.events) {
             return self.lost(line.len());
         }
-        self.events.extend(line.bytes());
+        self.events.extend(line.as_bytes());
     }
 
     /// Adds a line with output for those who follow a guest. Returns whether it fitted. If not, the caller tries again later.
@@ -209,7 +209,7 @@ impl Channel {
         if let Ok(line) = line
             && self.events.len().saturating_add(line.len()) <= EVENTS
         {
-            self.events.extend(line.bytes());
+            self.events.extend(line.as_bytes());
             self.untold = Loss::default();
         }
     }

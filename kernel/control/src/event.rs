@@ -378,7 +378,8 @@ impl Event {
     pub fn to_line(&self) -> Result<String, NoMemory> {
         let mut bytes = Vec::new();
         let len = loop {
-            let size = bytes.len().saturating_mul(2).max(SHORT_LINE);
+            // A line is written as often as it does not fit, so the steps are large.
+            let size = bytes.len().saturating_mul(4).max(SHORT_LINE);
             if size > MAX_EVENT {
                 return Err(NoMemory);
             }
@@ -389,8 +390,8 @@ impl Event {
                 break len;
             }
         };
-        let json = str::from_utf8(bytes.get(..len).unwrap_or_default()).unwrap_or_default();
-        finish(json)
+        bytes.truncate(len);
+        finish(String::from_utf8(bytes).unwrap_or_default())
     }
 
     /// Reads a line.
@@ -421,7 +422,13 @@ const MAX_EVENT: usize = 1 << 20;
 
 /// Ends a line. Escapes what JSON allows in a string and a terminal takes for more than text: DEL, C1 controls, separators of
 /// lines, characters that turn the direction of writing. Outside of strings there is none.
-fn finish(json: &str) -> Result<String, NoMemory> {
+fn finish(mut json: String) -> Result<String, NoMemory> {
+    // Most lines have nothing of that.
+    if json.bytes().all(|byte| byte < 0x7f) {
+        json.try_reserve_exact(1).map_err(|_| NoMemory)?;
+        json.push('\n');
+        return Ok(json);
+    }
     let mut line = String::new();
     let escapes = json.chars().filter(|&character| is_deceptive(character)).count();
     line.try_reserve_exact(json.len().saturating_add(escapes.saturating_mul(6)).saturating_add(1))

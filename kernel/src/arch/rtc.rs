@@ -1,6 +1,6 @@
-//! Reads the time of day from the CMOS clock, once at boot (MC146818A; ACPI 6.5 4.8.2.4 for the century).
+//! The CMOS clock (MC146818A; ACPI 6.5 4.8.2.4 for the century): its time of day, which is read once at boot, and its memory.
 
-#![allow(unsafe_code, reason = "the clock is two ports")]
+#![allow(unsafe_code, reason = "the clock and its memory are two ports")]
 
 use x86_64::instructions::port::Port;
 
@@ -15,11 +15,25 @@ const BINARY: u8 = 1 << 2;
 /// Status B: hours count to 24.
 const HOURS_24: u8 = 1 << 1;
 
-fn read(register: u8) -> u8 {
-    // SAFETY: reading the clock's registers has no effect. Only the boot core reads them, once.
+/// Reads a register of the clock or a byte of its memory, 0 to 0x7F. Only the boot core may call it.
+pub fn read(register: u8) -> u8 {
+    // SAFETY: reading has no effect but on flags of the clock's interrupts, which nobody uses. Bit 7 of the index is 0, so NMIs stay on.
     unsafe {
-        Port::new(INDEX).write(register);
+        Port::new(INDEX).write(register & 0x7f);
         Port::new(DATA).read()
+    }
+}
+
+/// Writes a byte of the clock's memory. Others are not written. Only the boot core may call it.
+pub fn write_memory(place: u8, byte: u8) {
+    if !boots::cmos::BYTES.contains(&place) {
+        return;
+    }
+    // SAFETY: the byte is none of the clock's registers and not below the BIOS's checksum. The operator has named it as free. Nothing in
+    // this memory changes what a processor or device does while sidecore runs.
+    unsafe {
+        Port::new(INDEX).write(place);
+        Port::new(DATA).write(byte);
     }
 }
 

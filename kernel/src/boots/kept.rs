@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "names the memory of the areas")]
 
-use super::store;
+use super::{cmos, store};
 use boots::{
     area::{AREA, Before, Keeper},
     cper,
@@ -98,6 +98,7 @@ pub fn keep(change: impl FnOnce(Record) -> Record) {
         keeper.set(change(keeper.record()));
         keeper.record()
     };
+    cmos::write(record.attempts, &record.config);
     let head = cper::head(cper::Kind::Boot, record::BYTES as u16);
     let written = store::with(|store| store.write(&[&head, &record.bytes()]));
     if let Some(Err(why)) = written {

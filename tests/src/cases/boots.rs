@@ -21,10 +21,12 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let store = "sidecore.toml panics twice when its guest has started, previous.toml runs; the firmware's store (ERST) has sidecore's log for Linux's pstore, \
                  and Linux's for sidecore";
     let memory = "sidecore.toml hangs twice and the machine's watchdog resets it, by UEFI and without a store: previous.toml runs";
+    let byte = "the same where memory is cleared at each reset and there is no store: one byte of the CMOS memory has the count";
     let unread = "sidecore.toml cannot be read, or is not there: previous.toml runs";
     vec![
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
         alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), hangs),
+        alone(Scenario::new("previous-config-cmos", byte, QEMU).taking_turns(), panics_and_forgets),
         alone(Scenario::new("unread-config", unread, QEMU).taking_turns(), unread_or_missing),
     ]
 }
@@ -97,6 +99,37 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     reported(&mut session, "previous.toml is taken")?;
     session.all_obey(["a"])?;
     session.shut_down_as_machine()
+}
+
+/// Each boot's GRUB clears the first words of all places where a record may be, as firmware does that clears memory.
+fn panics_and_forgets(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("previous-config-cmos");
+    (setup.options, setup.reboots) = ("selftest=panic-with-guests panic=1 attempts-cmos=0x4a", true);
+    setup.grub = records().map(|at| format!("write_dword {at:#x} 0")).collect();
+    let mut session = context.boot(&setup)?;
+    for failed in 0..ATTEMPTS {
+        reported(&mut session, "nothing is known of the boot before")?;
+        let count = match failed {
+            0 => "gets the count of attempts".to_owned(),
+            failed => format!("has the count: sidecore.toml has failed {failed} times"),
+        };
+        reported(&mut session, &format!("byte 0x4a of the CMOS memory {count}"))?;
+        let (message, ..) = session.panicked(seconds(180))?;
+        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+    }
+    reported(&mut session, "boot 1; ")?;
+    let taken = reported(&mut session, "previous.toml is taken")?;
+    let tried = taken.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    context.figures.exactly("attempts that the report counts", tried.unwrap_or_default(), ATTEMPTS)?;
+    session.all_obey(["a"])?;
+    session.shut_down_as_machine()
+}
+
+/// Where the kernel may keep a record: two in each area, of which the third is at a multiple of 4 MiB behind the modules.
+fn records() -> impl Iterator<Item = u64> {
+    let ends = [32, 64].map(|mib: u64| (mib << 20) - boots::area::AREA as u64);
+    let areas = ends.into_iter().chain((2..=64).map(|number| number * (4 << 20)));
+    areas.flat_map(|area| [area, area + boots::area::SLOT as u64])
 }
 
 /// Boots with `setup`, whose `sidecore.toml` is of no use.

@@ -13,17 +13,48 @@ use crate::platform::BOCHS;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
 
-/// What reads all answers, and sends a line again and again for two seconds.
+macro_rules! last_line {
+    () => {
+        "printf '\\n{\"command\":\"version\",\"id\":7}\\n' >&3"
+    };
+}
+
+macro_rules! last_answer {
+    () => {
+        "timeout 60 grep -m1 '\"id\":7[,}]' <&3 >/dev/null"
+    };
+}
+
+/// What sends a line again and again for two seconds while it reads all answers, and goes on until the last line is answered, so that nothing is
+/// left for the next attack.
 macro_rules! answered {
     ($line:literal) => {
-        concat!("(timeout 4 cat <&3 >/dev/null & yes '{\"command\":\"", $line, "\"}' | timeout 2 cat >&3; wait) 3<>$P")
+        concat!(
+            "(",
+            last_answer!(),
+            " & yes '{\"command\":\"",
+            $line,
+            "\"}' | timeout 2 cat >&3; ",
+            last_line!(),
+            "; wait) 3<>$P"
+        )
     };
 }
 
 /// What the management guest sends, lines for its shell, and the least bytes that sidecore has to take of it.
 const ATTACKS: [(&str, &str, u64); 6] = [
     ("nothing", "sleep 1", 0),
-    ("counters, and no answer read", "yes '{\"command\":\"counters\"}' | timeout 2 cat >$P", 4 << 10),
+    (
+        "counters, and no answer read",
+        concat!(
+            "yes '{\"command\":\"counters\"}' | timeout 2 cat >$P; (",
+            last_answer!(),
+            " & ",
+            last_line!(),
+            "; wait) 3<>$P"
+        ),
+        4 << 10,
+    ),
     ("counters", answered!("counters"), 1 << 10),
     ("report", answered!("report"), 256),
     ("audit", answered!("audit"), 256),
