@@ -21,6 +21,7 @@ use boots::{
     record::{Record, State},
 };
 use config::Sha256;
+use control::QUOTED;
 use core::sync::atomic::{AtomicBool, Ordering};
 use erst::Error;
 use kept::keep;
@@ -198,10 +199,8 @@ fn show_stored(with_own: bool) {
 }
 
 fn show_lines(text: &[u8]) {
-    kept::quote(true);
     for line in clean::lines(clean::last_lines(text, LINES)) {
         let line: String = line.take(200).collect();
-        report::warning(format!("| {line}"));
+        report::warning(format!("{QUOTED}{line}"));
     }
-    kept::quote(false);
 }

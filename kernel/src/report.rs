@@ -1,9 +1,9 @@
 //! The capability report: sentences about what this machine has. If something required is missing, the machine stops,
 //! and the report says what would help. If something optional is missing, the report says which fallback is used.
 
-use crate::{console, heap::For};
+use crate::{boots::kept, console, heap::For};
 use alloc::{string::String, vec::Vec};
-use control::{Event, NoMemory, Platform, ReportEntry, ReportKind, Virtualization, write_summary};
+use control::{Event, NoMemory, Platform, QUOTED, ReportEntry, ReportKind, Virtualization, write_summary};
 use core::{
     fmt,
     sync::atomic::{AtomicBool, Ordering},
@@ -97,8 +97,11 @@ pub fn send_boot(virtualization: Option<Virtualization>, memory: u64) {
     STARTED.store(true, Ordering::Relaxed);
 }
 
+/// Writes a sentence for people. A line of another boot's log is not written to the log of this one.
 fn print(entry: &ReportEntry) {
+    kept::quote(entry.text.starts_with(QUOTED));
     console::print(format_args!("{entry}\n"));
+    kept::quote(false);
 }
 
 fn send(entry: &ReportEntry) {

@@ -102,7 +102,7 @@ pub use shared_line::{Received, SharedInput, SharedOutput, Whose, record, withou
 pub use shell::{Action, LEAVE_KEY, PROMPT, Shell};
 pub use shown::Joined;
 pub use store::{MAX_PUT_MODULES, Store};
-pub use summary::write_summary;
+pub use summary::{QUOTED, write_summary};
 pub use terminal::TerminalFilter;
 pub use top::{AfterKey, LEAVE_TOP, Top};
 pub use turns::{Pause, Turns};

@@ -13,7 +13,10 @@ const SENTENCES: usize = 12;
 /// Columns of a line. In the last column of a screen some terminals go on in the next row.
 const WIDTH: usize = COLUMNS - 1;
 
-/// Writes the report in short. `guests`: their names, and whether they start now. `refused`: the mistakes in the configuration.
+/// What a sentence begins with that is a line of another boot's log.
+pub const QUOTED: &str = "| ";
+
+/// Writes the report in short, without lines of another boot's log. `guests`: their names, and whether they start now. `refused`: the mistakes in the configuration.
 /// A sentence is a line, and its end is cut off: the command `report` shows all of it.
 ///
 /// # Errors
@@ -42,7 +45,7 @@ pub fn write_summary<'a>(
             line(&format_args!("  {what}: {list}"), out)?;
         }
     }
-    let told = report.iter().filter(|entry| is_told(entry.kind));
+    let told = report.iter().filter(|entry| is_told(entry));
     let all = refused.len().saturating_add(told.clone().count());
     for text in refused.iter().take(SENTENCES) {
         line(&format_args!("   refused: {text}"), out)?;
@@ -57,8 +60,8 @@ pub fn write_summary<'a>(
     writeln!(out, "  type `report` on the serial port for all {sentences} sentences\n")
 }
 
-fn is_told(kind: ReportKind) -> bool {
-    matches!(kind, ReportKind::RequiredMissing | ReportKind::Warning)
+fn is_told(entry: &ReportEntry) -> bool {
+    matches!(entry.kind, ReportKind::RequiredMissing | ReportKind::Warning) && !entry.text.starts_with(QUOTED)
 }
 
 /// Writes the beginning of a text as a line. Line ends in it are blanks.
@@ -83,6 +86,7 @@ mod tests {
     fn summary(warnings: usize, refused: &[String], guests: &[(&str, bool)]) -> Vec<String> {
         let entry = |kind, text: String| ReportEntry { kind, text: text.into() };
         let mut report = vec![entry(ReportKind::Found, "3 cores".into()), entry(ReportKind::Fallback, "no x".into())];
+        report.push(entry(ReportKind::Warning, format!("{QUOTED}panic on core 0")));
         report.extend((0..warnings).map(|n| entry(ReportKind::Warning, format!("number {n} {}", "long ".repeat(40)))));
         let mut out = String::new();
         write_summary(&report, refused, guests.iter().copied(), &mut out).unwrap();
@@ -98,8 +102,8 @@ mod tests {
         assert_eq!(said[2], "  guests that wait for `start`: b");
         assert_eq!(said[3], "   refused: sidecore.toml:5:3: \"x\":  no such key (guest `c` does not start)");
         assert!(said[4].starts_with("   warning: number 0 long ") && said[4].ends_with(".."), "{}", said[4]);
-        assert_eq!(said[5], "  type `report` on the serial port for all 4 sentences");
-        assert_eq!(said.len(), 7, "what is only found or decided is not told");
+        assert_eq!(said[5], "  type `report` on the serial port for all 5 sentences");
+        assert_eq!(said.len(), 7, "what is only found, decided or quoted is not told");
     }
 
     #[test]
