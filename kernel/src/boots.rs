@@ -8,7 +8,7 @@
 //!
 //! Only the boot core uses this, or the core that panics.
 
-mod cmos;
+pub mod cmos;
 pub mod failure;
 pub mod kept;
 mod store;

@@ -32,6 +32,7 @@
 
 use crate::{
     arch::{apic, msr::Physical},
+    boots::cmos,
     emulator, report,
 };
 use alloc::format;
@@ -82,9 +83,6 @@ impl SelfTest {
 
 /// The partition that sidecore was booted from.
 static BOOTED: Mutex<Option<Guid>> = Mutex::new(None);
-
-/// The byte of the CMOS memory that has the count of attempts.
-static ATTEMPTS_CMOS: Mutex<Option<u8>> = Mutex::new(None);
 
 /// Seconds for a command to an NVMe disk. `None`: the driver's own.
 static NVME_TIMEOUT: Mutex<Option<u64>> = Mutex::new(None);
@@ -154,12 +152,6 @@ pub fn booted() -> Option<Guid> {
     *BOOTED.lock()
 }
 
-/// Returns the byte of the CMOS memory that has the count of attempts, if the command line names one.
-pub fn attempts_cmos() -> Option<u8> {
-    // It may be in the way of a panic, but only while the command line is read.
-    ATTEMPTS_CMOS.try_lock().and_then(|byte| *byte)
-}
-
 /// Returns the microseconds for a command to an NVMe disk until it is aborted, if the command line says it.
 pub fn nvme_timeout() -> Option<u64> {
     NVME_TIMEOUT.lock().map(|seconds| seconds.saturating_mul(1_000_000))
@@ -212,7 +204,7 @@ fn check_port(word: &str, value: &str) {
 fn read_attempts_cmos(word: &str, value: &str) {
     let byte = value.strip_prefix("0x").and_then(|digits| u8::from_str_radix(digits, 16).ok());
     match byte.filter(|byte| boots::cmos::BYTES.contains(byte)) {
-        Some(byte) => *ATTEMPTS_CMOS.lock() = Some(byte),
+        Some(byte) => cmos::name(byte),
         None => report::warning(format!(
             "`{word}` on the kernel's command line has no effect; expected a byte that nobody else uses, {:#x} to {:#x}",
             boots::cmos::BYTES.start(),

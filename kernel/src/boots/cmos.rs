@@ -1,11 +1,20 @@
 //! The count of attempts in the byte of the CMOS memory that the command line names (`attempts-cmos=`).
 
-use crate::{arch::rtc, options};
+use crate::arch::rtc;
 use boots::cmos;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// The number of the byte. 0: none is named.
+static NAMED: AtomicU8 = AtomicU8::new(0);
+
+/// From now on the count is in this byte, one of [`cmos::BYTES`].
+pub fn name(place: u8) {
+    NAMED.store(place, Ordering::Relaxed);
+}
 
 /// The number of the byte, if one is named.
 pub fn named() -> Option<u8> {
-    options::attempts_cmos()
+    Some(NAMED.load(Ordering::Relaxed)).filter(|place| *place != 0)
 }
 
 /// The attempts of a configuration that the boot before has left there. `None`: nothing of ours is there.
