@@ -76,10 +76,21 @@ impl<F: Family> ReceiveQueue<F> {
         self.ring.number(self.next.wrapping_sub(self.ready.wrapping_add(1).wrapping_mul(STEP)))
     }
 
-    /// The next descriptor to be written back. `None`: the device has written it back already.
+    /// The next descriptor to be written back: the next one, or the first behind the part of a frame that is there. `None`: a frame is there,
+    /// or no descriptor is left that could end it.
     fn awaited(&self) -> Option<u32> {
-        let status = ReceiveStatus::from_bits(self.ring.view().status(self.next));
-        (!status.dd()).then_some(self.ring.number(self.next))
+        let view = self.ring.view();
+        for used in 0..self.ring.count() {
+            let at = self.next.wrapping_add(used.wrapping_mul(STEP));
+            let status = ReceiveStatus::from_bits(view.status(at));
+            if !status.dd() {
+                return Some(self.ring.number(at));
+            }
+            if status.eop() {
+                return None;
+            }
+        }
+        None
     }
 
     /// Begins a period of the device's counters. Returns whether the queue hangs, because the device passed a descriptor without

@@ -137,6 +137,8 @@ fn takes_previous(context: &mut Context<'_>, setup: &Setup, why: &str) -> Result
     let mut session = context.boot(setup)?;
     reported(&mut session, why)?;
     session.all_obey(["a"])?;
+    let running = session.running()?;
+    context.figures.exactly(&format!("guests that run when {why}"), running, 1)?;
     session.shut_down().map(drop)
 }
 

@@ -56,6 +56,25 @@ fn a_receive_queue_that_gets_nothing_while_frames_are_missed_is_reset() {
 }
 
 #[test]
+fn a_receive_queue_that_waits_for_the_rest_of_a_frame_which_was_never_written_is_reset() {
+    let mut b = Bench::up(Kind::I82576, small());
+    b.model.borrow_mut().faults.bad_write_back = true;
+    b.deliver(&frame(60, 1));
+    b.model.borrow_mut().faults = igb_model::Faults { no_write_back: true, ..Default::default() };
+    b.deliver(&frame(60, 2));
+    b.model.borrow_mut().faults = igb_model::Faults::default();
+    for _ in 0..40 {
+        b.deliver(&frame(60, 3));
+        b.pass(100_000);
+        b.received();
+    }
+    assert_eq!(b.nic.statistics().recoveries, 1);
+    b.until_up();
+    b.deliver(&frame(60, 4));
+    assert_eq!(b.received(), [frame(60, 4)]);
+}
+
+#[test]
 fn frames_in_the_queue_when_the_link_goes_are_dropped_after_a_reset() {
     let mut b = Bench::up(Kind::I350, small());
     b.model.borrow_mut().faults.transmit_stalled = true;
