@@ -341,7 +341,7 @@ fn an_event_becomes_a_line_or_an_error() {
                 Err(NoMemory) => assert!(!there_was, "{event:?}"),
             },
         );
-        assert!(allocations >= 2, "{event:?}");
+        assert!(allocations >= 1, "{event:?}");
     }
 }
 
