@@ -76,8 +76,8 @@ impl<F: Family> ReceiveQueue<F> {
         self.ring.number(self.next.wrapping_sub(self.ready.wrapping_add(1).wrapping_mul(STEP)))
     }
 
-    /// The next descriptor to be written back: the next one, or the first behind the part of a frame that is there. `None`: a frame is there,
-    /// or no descriptor is left that could end it.
+    /// The first descriptor that the device has not written back, if the queue waits for it: `next`, or the one behind the descriptors of
+    /// an unfinished frame. `None`: a whole frame is there, or the device has written back all descriptors without ending a frame.
     fn awaited(&self) -> Option<u32> {
         let view = self.ring.view();
         for used in 0..self.ring.count() {

@@ -55,6 +55,11 @@ fn runs_with_previous(context: &mut Context<'_>, session: &mut Session, before: 
     let number = ATTEMPTS + 1;
     reported(session, &format!("boot {number}; "))?;
     reported(session, before)?;
+    took_previous(context, session)
+}
+
+/// It says that it takes `previous.toml`, after how many attempts, and the guest runs.
+fn took_previous(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let taken = reported(session, "previous.toml is taken")?;
     let tried = taken.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     context.figures.exactly("attempts that the report counts", tried.unwrap_or_default(), ATTEMPTS)?;
@@ -118,10 +123,7 @@ fn panics_and_forgets(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ensure!(message.contains("selftest=panic-with-guests"), "{message}");
     }
     reported(&mut session, "boot 1; ")?;
-    let taken = reported(&mut session, "previous.toml is taken")?;
-    let tried = taken.split_whitespace().find_map(|word| word.parse::<u64>().ok());
-    context.figures.exactly("attempts that the report counts", tried.unwrap_or_default(), ATTEMPTS)?;
-    session.all_obey(["a"])?;
+    took_previous(context, &mut session)?;
     session.shut_down_as_machine()
 }
 

@@ -341,7 +341,9 @@ fn an_event_becomes_a_line_or_an_error() {
                 Err(NoMemory) => assert!(!there_was, "{event:?}"),
             },
         );
-        assert!(allocations >= 1, "{event:?}");
+        // A line that does not fit in the memory that is taken at first takes more.
+        let least = if usual.len() > 256 { 2 } else { 1 };
+        assert!(allocations >= least, "{event:?}");
     }
 }
 
