@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use control::{GuestState, StopReason, TraceStep, Way};
 use sidecore_trace::model::Damage;
-use sidecore_trace::read;
 use sidecore_trace::report::Report;
 use sidecore_trace::resolve::Resolver;
 
 use super::exits::compare_with_emulator;
-use super::trace::{collect, command, ended};
+use super::trace::saved;
 use crate::boot::{Boot, alone};
 use crate::counts::{all_exits, exits};
 use crate::guests::{Guest, server, with_entries};
@@ -38,9 +37,7 @@ fn cable(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut session = context.boot(&setup)?;
     live(context, &mut session)?;
 
-    let arrived = collect(&mut session);
-    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
-    let trace = read::bytes_of(&ended(&mut session, &arrived)?).context("no trace")?;
+    let trace = saved(&mut session, TraceStep::Save)?;
     ensure!(trace.damage == Damage::default(), "{:?}", trace.damage);
     let report = Report::new(&trace, &Resolver::new(&[], &trace)?, None);
     let rows = report.guests.iter().find(|found| found.guest == "a").map(|guest| &guest.reasons);

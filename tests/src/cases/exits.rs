@@ -2,11 +2,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control::{GuestState, StopReason, TraceStep};
-use sidecore_trace::read;
 use sidecore_trace::resolve::Resolver;
 use sidecore_trace::symbols::Choice;
 
-use super::trace::{collect, command, ended};
+use super::trace::{command, saved};
 use crate::boot::{Boot, alone};
 use crate::counts::all_exits;
 use crate::guests::{Guest, server, with_entries};
@@ -33,10 +32,8 @@ fn exit_count(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let cores = session.trace_state()?.cores;
     let traced: u64 = cores.iter().filter(|core| core.user == "a").map(|core| core.records).sum();
     // What is left in the ring, and where the guest's kernel was.
-    let arrived = collect(&mut session);
     session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
-    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
-    let trace = read::bytes_of(&ended(&mut session, &arrived)?).context("no trace")?;
+    let trace = saved(&mut session, TraceStep::Save)?;
     let choice = Choice { guest: "a".to_owned(), file: context.guest_kernel()?, offset: None };
     let notes = Resolver::new(&[choice], &trace)?.notes();
     let places: usize = notes.iter().filter(|note| note.checked && note.raw.is_empty()).map(|n| n.offsets.len()).sum();

@@ -13,32 +13,22 @@ use crate::platform::BOCHS;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
 
-macro_rules! last_line {
-    () => {
-        "printf '\\n{\"command\":\"version\",\"id\":7}\\n' >&3"
+/// A line for the shell that reads all answers while `$line` runs, which writes to file 3, until a last command is answered. So nothing is left
+/// for the next attack.
+macro_rules! all_answers_of {
+    ($line:expr) => {
+        concat!(
+            "(timeout 60 grep -m1 '\"id\":7[,}]' <&3 >/dev/null & ",
+            $line,
+            "; printf '\\n{\"command\":\"version\",\"id\":7}\\n' >&3; wait) 3<>$P"
+        )
     };
 }
 
-macro_rules! last_answer {
-    () => {
-        "timeout 60 grep -m1 '\"id\":7[,}]' <&3 >/dev/null"
-    };
-}
-
-/// What sends a line so often, as fast as it is taken, and reads all answers. Nothing is left for the next attack.
+/// The same, for a command that is sent so often, as fast as it is taken.
 macro_rules! answered {
     ($line:literal, $times:literal) => {
-        concat!(
-            "(",
-            last_answer!(),
-            " & yes '{\"command\":\"",
-            $line,
-            "\"}' | head -n ",
-            $times,
-            " >&3; ",
-            last_line!(),
-            "; wait) 3<>$P"
-        )
+        all_answers_of!(concat!("yes '{\"command\":\"", $line, "\"}' | head -n ", $times, " >&3"))
     };
 }
 
@@ -47,13 +37,7 @@ const ATTACKS: [(&str, &str, u64); 6] = [
     ("nothing", "sleep 1", 0),
     (
         "counters, and no answer read",
-        concat!(
-            "yes '{\"command\":\"counters\"}' | head -n 200 | timeout 2 cat >$P; (",
-            last_answer!(),
-            " & ",
-            last_line!(),
-            "; wait) 3<>$P"
-        ),
+        concat!("yes '{\"command\":\"counters\"}' | head -n 200 | timeout 2 cat >$P; ", all_answers_of!("true")),
         4 << 10,
     ),
     ("counters", answered!("counters", 100), 100 * 23),

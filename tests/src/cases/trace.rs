@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use control::{Command, Counters, Event, GuestState, Latency, OCCUPANCY, StopReason, TraceStep};
 use net::counters::Drops;
 use sidecore_trace::export::{self, pcapng};
-use sidecore_trace::model::Damage;
+use sidecore_trace::model::{Damage, Trace};
 use trace::capture::Way;
 use trace::record::BUSY;
 use trace::stream::{Block, Chunk, Header, Table, blocks};
@@ -84,6 +84,13 @@ pub fn ended(session: &mut Session, arrived: &RefCell<Arrived>) -> Result<Vec<u8
     let mut arrived = arrived.borrow_mut();
     ensure!(arrived.bad == 0, "{} pieces of the trace are not base64", arrived.bad);
     Ok(std::mem::take(&mut arrived.bytes))
+}
+
+/// Fetches a trace that is off over COM2. `step`: with RIPs or without.
+pub fn saved(session: &mut Session, step: TraceStep) -> Result<Trace> {
+    let arrived = collect(session);
+    session.ask(command(step, false, ""), seconds(20))?;
+    sidecore_trace::read::bytes_of(&ended(session, &arrived)?).context("no trace")
 }
 
 /// Stops a guest at once, and waits until it is down.

@@ -4,18 +4,18 @@
 use anyhow::{Context as _, Result, ensure};
 use control::{Command, GuestState, StopReason, TraceStep};
 use sidecore_trace::model::Damage;
-use sidecore_trace::read;
 use sidecore_trace::report::Report;
 use sidecore_trace::resolve::Resolver;
 use trace::Kind;
 
-use super::trace::{collect, command, ended};
+use super::trace::{command, saved};
 use crate::boot::{Boot, alone};
 use crate::counts::exits;
 use crate::guests::{Guest, server, with_entries};
 use crate::platform::{BOCHS, Platform};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
+use crate::setup::Setup;
 
 /// One of so many exits has a record.
 const ONE_OF: u64 = 16;
@@ -41,11 +41,16 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
+/// A server with a guest, whose core's ring loses nothing.
+fn setup(name: &str, guest: Guest) -> Setup {
+    let mut setup = with_entries(server(name, &[guest]), "[trace]\nmemory = \"1M\"\n");
+    setup.memory_mib += 3;
+    setup
+}
+
 fn one_of_sixteen(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guest = Guest::new(1).started_later().then("obey");
-    let mut setup = with_entries(server("trace-sampled", &[guest]), "[trace]\nmemory = \"1M\"\n");
-    setup.memory_mib += 3;
-    let mut session = context.boot(&setup)?;
+    let mut session = context.boot(&setup("trace-sampled", guest))?;
     session.ask(command(TraceStep::On, true, &format!("exits,1/{ONE_OF}")), seconds(20))?;
     let state = session.trace_state()?;
     ensure!(state.exits_one_of == Some(ONE_OF as u32) && state.classes == ["exits"], "{state:?}");
@@ -60,9 +65,7 @@ fn one_of_sixteen(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     ensure!(reason == Some(StopReason::PowerOff), "guest a stopped for {reason:?}");
     let counted = exits(&session.counters()?, "a")?;
     session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
-    let arrived = collect(&mut session);
-    session.ask(command(TraceStep::SaveWithoutRips, false, ""), seconds(20))?;
-    let trace = read::bytes_of(&ended(&mut session, &arrived)?).context("no trace")?;
+    let trace = saved(&mut session, TraceStep::SaveWithoutRips)?;
     session.shut_down()?;
 
     ensure!(trace.damage == Damage::default(), "{:?}", trace.damage);
@@ -98,9 +101,7 @@ fn eoi_exits(session: &mut Session) -> Result<u64> {
 
 fn ends_of_interrupts(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guest = Guest::new(1).completion("posted").then("obey");
-    let mut setup = with_entries(server("trace-eoi", &[guest]), "[trace]\nmemory = \"1M\"\n");
-    setup.memory_mib += 3;
-    let mut session = context.boot(&setup)?;
+    let mut session = context.boot(&setup("trace-eoi", guest))?;
     session.all_obey(["a"])?;
     timer_interrupts(&mut session, INTERRUPTS)?;
     let before = eoi_exits(&mut session)?;
@@ -118,9 +119,7 @@ fn ends_of_interrupts(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     timer_interrupts(&mut session, INTERRUPTS)?;
     let after = eoi_exits(&mut session)? - before - watched;
 
-    let arrived = collect(&mut session);
-    session.ask(command(TraceStep::Save, false, ""), seconds(20))?;
-    let trace = read::bytes_of(&ended(&mut session, &arrived)?).context("no trace")?;
+    let trace = saved(&mut session, TraceStep::Save)?;
     session.shut_down()?;
     let records = trace.events.iter().map(|event| &event.record);
     let exits = records.filter(|record| record.known_kind() == Some(Kind::Exit));
