@@ -24,7 +24,7 @@ use crate::request::{Refused, Request};
 pub const READ_BYTES: usize = 256;
 /// Most instructions of a tick of the control core, whatever a management guest with the permission `view` sends by its channel. It is
 /// what a tick's limits come to: [`READ_BYTES`] are read, and no command is carried out while an answer waits. The scenario
-/// `longest-tick` holds the control core to it on Bochs, on a machine with one guest, where 733,600 were the most. Each further guest
+/// `longest-tick` holds the control core to it on Bochs, on a machine with one guest, where 748,490 were the most. Each further guest
 /// adds to the answer to `counters`.
 pub const TICK_INSTRUCTIONS: u64 = 1_000_000;
 /// Most bytes of answers to one command that wait for the guest. The counters of 64 vCPUs are 130 KiB.
