@@ -105,11 +105,13 @@ fn checks(names: Names, platforms: &'static [Platform], runs: [Run; 4], steady: 
         // In a mode that is no platform's best one, fewer restarts without `--full`, and not every day.
         _ => restarts.longer_on(EVERYWHERE).taking_turns(),
     };
+    let smp = scenario(names.smp, SMP);
+    let smp = if names.smp == "eli-smp" { smp } else { smp.taking_turns() };
     let [run_traffic, run_steady, run_smp, run_restarts] = runs;
     vec![
         Check::new(scenario(names.traffic, TRAFFIC).longer_on(BOCHS), run_traffic),
         Check::new(scenario(names.steady, steady).longer_on(BOCHS), run_steady),
-        Check::new(scenario(names.smp, SMP), run_smp),
+        Check::new(smp, run_smp),
         Check::new(restarts, run_restarts),
     ]
 }

@@ -36,7 +36,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let terminal = "a guest writes escape sequences, a prompt and an event: on the operator's terminal they do nothing, unless it is `attach --raw`";
     let shell = "on COM1, as a terminal shows it: TAB completes and lists, a message leaves a typed line whole, `top` under load, the audit";
     vec![
-        alone(Scenario::new("console-flood", about, QEMU), flood),
+        alone(Scenario::new("console-flood", about, QEMU).taking_turns(), flood),
         Box::new(Shared {
             name: "terminal",
             about: "two small guests, and a scenario that types on COM1",

@@ -21,6 +21,7 @@ use serde_json::Value;
 use self::operator::{LOGIN, Operator, begin_in_guest, ended_in_guest, free_port, in_guest, written};
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
+use crate::counts::all_exits;
 use crate::guests::{Guest, LEAST_MEMORY_MIB, address, module_name, server, with_entries, with_last_entries};
 use crate::launch::Judge;
 use crate::platform::QEMU;
@@ -99,7 +100,7 @@ pub fn managed(setup: Setup, allow: &str, words: &str, keys: String, host_key: O
 
 fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("management")?;
-    let mut operator = Operator { context, folder, ssh: free_port()?, metrics: free_port()? };
+    let mut operator = Operator::new(context, folder, free_port()?)?;
     let (alice, viewer, bound) = (operator.new_key("alice")?, operator.new_key("viewer")?, operator.new_key("bound")?);
     ensure!(operator.new_key("stranger")? != viewer);
     let host_key = operator.new_host_key()?;
@@ -114,6 +115,8 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     read_metrics(&mut operator)?;
     audit_ssh(&mut operator)?;
     changes::third_guest(&mut operator, &mut session, &setup)?;
+    // Not by a connection that is there already: who logs in while the guest attacks, and after it, has none.
+    operator.unshare();
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
 }
@@ -130,6 +133,9 @@ pub fn is_ready(session: &mut Session) -> Result<()> {
 fn log_in(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> {
     let version = operator.first_login(seconds(240))?;
     ensure!(version.starts_with("sidecore "), "{version}");
+    for key in ["alice", "viewer", "bound"] {
+        operator.share(key)?;
+    }
     let list = operator.says("alice", "list")?;
     for guest in ["a", "b", "management"] {
         ensure!(list.lines().any(|line| line.starts_with(guest) && line.contains("running")), "{list}");
@@ -406,7 +412,7 @@ const ATTACKS: [(&str, &str, u64); 9] = [
     (UNANSWERED, "yes '{\"command\":\"counters\"}' | timeout 5 cat >$P", 8 << 10),
     (
         "commands without end, and all answers read",
-        "(timeout 15 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
+        "(timeout 8 cat <&3 >/dev/null & yes '{\"command\":\"list\"}' | timeout 5 cat >&3; wait) 3<>$P",
         16 << 10,
     ),
     (
@@ -422,8 +428,8 @@ const ATTACKS: [(&str, &str, u64); 9] = [
     // Together the two halves would end the machine.
     (
         "half lines, and the port closed and opened",
-        "for n in $(seq 5); do (printf '{\"command\":\"shut'; sleep 1) | cat >$P; (echo 'down\"}'; sleep 1) | cat >$P; done",
-        5 * 23,
+        "for n in $(seq 3); do (printf '{\"command\":\"shut'; sleep 1) | cat >$P; (echo 'down\"}'; sleep 1) | cat >$P; done",
+        3 * 23,
     ),
     (
         "commands that it may not give",
@@ -448,7 +454,7 @@ const ATTACKS: [(&str, &str, u64); 9] = [
     (
         NOT_READ,
         "(sleep 2; for step in on save; do echo '{\"command\":\"trace\",\"step\":\"'$step'\"}'; done; sleep 4; \
-         echo '{\"command\":\"trace\",\"step\":\"off\"}'; sleep 15; echo '{\"command\":\"trace\",\"step\":\"save\"}'; sleep 2) \
+         echo '{\"command\":\"trace\",\"step\":\"off\"}'; sleep 8; echo '{\"command\":\"trace\",\"step\":\"save\"}'; sleep 2) \
          | cat >$P 3</dev/virtio-ports/org.sidecore.trace",
         132,
     ),
@@ -499,6 +505,22 @@ fn harm(counters: &Counters) -> (u64, u64) {
     (drops.flat_map(|port| &port.drops).map(|drop| drop.count).sum(), counters.hypervisor.heap.used)
 }
 
+/// Exits of a and b since the machine began.
+fn both_exits(counters: &Counters) -> u64 {
+    all_exits(counters, "a") + all_exits(counters, "b")
+}
+
+/// Waits for the reports of b's pings. Returns how many were answered.
+fn beats(session: &mut Session) -> Result<u64> {
+    let mut received = 0;
+    for _ in 0..BEATS {
+        let beat = session.result("b", "beat", seconds(120))?;
+        ensure!(number(&beat, "sent")? >= BEAT);
+        received = number(&beat, "received")?;
+    }
+    Ok(received)
+}
+
 /// Reads the counters until the guest has done the line of `mark`. Returns the most bytes that sidecore took between two readings
 /// beyond a tick's budget in each millisecond. A tick never comes earlier than a millisecond after the one before.
 fn burst(session: &mut Session, mark: u32) -> Result<u64> {
@@ -542,6 +564,10 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     )?;
     changes::broken_put(session)?;
     let (drops, heap) = harm(&session.counters()?);
+    let begun = session.counters()?;
+    session.tell("b", &format!("beat:{}", BEATS * BEAT))?;
+    beats(session)?;
+    let calm = session.counters()?;
     let before = noted(session)?;
     let mut answered = 0;
     for (mark, (what, line, least)) in (1..).zip(ATTACKS) {
@@ -550,12 +576,7 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         let audit_before = session.audit()?;
         begin_in_guest(session, line, mark)?;
         let burst = burst(session, mark).with_context(|| format!("the attack by {what}"))?;
-        let mut received = 0;
-        for _ in 0..BEATS {
-            let beat = session.result("b", "beat", seconds(120))?;
-            ensure!(number(&beat, "sent")? >= BEAT);
-            received = number(&beat, "received")?;
-        }
+        let received = beats(session)?;
         operator.context.figures.exactly(&format!("pings answered during {what}"), received, BEATS * BEAT)?;
         answered += received;
         let bytes = sent(&session.counters()?)? - bytes_before;
@@ -590,7 +611,14 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     figures.exactly("commands that it may not give, refused", after.refused - before.refused, 10)?;
     figures.exactly("traces that were asked for", after.traces - before.traces, 2)?;
     figures.exactly("other commands of it that the audit has", after.others - before.others, 0)?;
-    let (drops_after, heap_after) = harm(&session.counters()?);
+    let end = session.counters()?;
+    let (alone, attacked) = (both_exits(&calm) - both_exits(&begun), both_exits(&end) - both_exits(&calm));
+    let figures = &mut operator.context.figures;
+    figures.at_least("exits of a and b for 100 pings and their reports before the attacks", alone, 1)?;
+    let percent = attacked as f64 * 100.0 / (alone * ATTACKS.len() as u64) as f64;
+    figures.at_least("the same under attack, in percent of it", percent, 98)?;
+    figures.at_most("the same under attack, in percent of it, and no more", percent, 102)?;
+    let (drops_after, heap_after) = harm(&end);
     operator.context.figures.exactly("drops at the others' ports meanwhile", drops_after - drops, 0)?;
     // Half a line and the answers that wait are in memory that the channel has had from the start.
     operator.context.figures.at_most(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, GuestState, LEAVE_KEY};
 
-use super::management::operator::{LOGIN, Operator, free_port};
+use super::management::operator::{LOGIN, Operator};
 use super::management::{NUMBER, is_ready, managed};
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, address, server};
@@ -45,7 +45,7 @@ fn setup(keys: String, host_key: String, ssh: u16, log: u16) -> Setup {
 fn attach(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("attach")?;
     let log = Listener::new()?;
-    let mut operator = Operator { context, folder, ssh: free_port()?, metrics: 0 };
+    let mut operator = Operator::new(context, folder, 0)?;
     let (alice, bound) = (operator.new_key("alice")?, operator.new_key("bound")?);
     let host_key = operator.new_host_key()?;
     let setup = setup(format!("{alice}guests=b {bound}"), host_key, operator.ssh, log.port);

@@ -63,7 +63,7 @@ fn setup(ssh: u16, metrics: u16) -> Setup {
 
 fn debian(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("management-debian")?;
-    let mut operator = Operator { context, folder, ssh: free_port()?, metrics: free_port()? };
+    let mut operator = Operator::new(context, folder, free_port()?)?;
     let (alice, viewer) = (operator.new_key("alice")?, operator.new_key("viewer")?);
     operator.new_key("stranger")?;
     let mut session = operator.context.boot(&setup(operator.ssh, operator.metrics))?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use control::{Command, Event, Outcome};
 
-use super::management::operator::{LOGIN, Operator, free_port};
+use super::management::operator::{LOGIN, Operator};
 use super::management::{NUMBER, managed};
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, address, server};
@@ -40,7 +40,7 @@ fn setup(keys: String, ssh: u16) -> Setup {
 
 fn keys(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let folder = Folder::new("management-keys")?;
-    let mut operator = Operator { context, folder, ssh: free_port()?, metrics: 0 };
+    let mut operator = Operator::new(context, folder, 0)?;
     let (alice, bound) = (operator.new_key("alice")?, operator.new_key("bound")?);
     let setup = setup(format!("{alice}guests=a {bound}"), operator.ssh);
     let mut session = operator.context.boot(&setup)?;

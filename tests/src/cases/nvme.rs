@@ -32,7 +32,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                  paste; a guest with one of two namespaces reaches only that one";
     vec![
         alone(Scenario::new("block-nvme", about, QEMU), whole_disks),
-        alone(Scenario::new("block-nvme-names", named, QEMU), names),
+        alone(Scenario::new("block-nvme-names", named, QEMU).taking_turns(), names),
     ]
 }
 

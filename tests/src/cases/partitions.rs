@@ -47,7 +47,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "three guests on three partitions of a disk, and one on a disk whose primary table is damaged, write and \
                  read all of their blocks, in blocks of 512 bytes on 4,096 too; one is wiped; nothing else on the disks changes; \
                  with both tables damaged a guest stays out";
-    vec![alone(Scenario::new("block-partitions", about, QEMU), partitions)]
+    vec![alone(Scenario::new("block-partitions", about, QEMU).taking_turns(), partitions)]
 }
 
 fn partitions(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::session::{Session, number};
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "VLANs, spoofed and claimed addresses, a denied port, counters and a mirror, each seen from inside guests and by COM2";
-    vec![alone(Scenario::new("policies", about, QEMU).checked_on(QEMU), policies)]
+    vec![alone(Scenario::new("policies", about, QEMU).taking_turns().checked_on(QEMU), policies)]
 }
 
 const STAGES: &str = "

@@ -28,7 +28,7 @@ const DEEP_INTERRUPTS: f64 = 0.1;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "requests to a disk without a timer, in every mode: each is woken by its own completion; 32 in flight; \
                  with `poll` in `eli`, `direct` and `posted` no exit for I/O";
-    vec![alone(Scenario::new("probe-disk", about, EVERYWHERE).longer_on(QEMU), probe_disk)]
+    vec![alone(Scenario::new("probe-disk", about, EVERYWHERE).longer_on(QEMU).taking_turns(), probe_disk)]
 }
 
 /// A mode of requests and one of completion.

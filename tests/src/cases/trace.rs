@@ -35,7 +35,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                  decodes the export";
     let losses = "rings of 127 records, which a guest's boot overruns: records and losses are what the counters have, whether the \
                   ring keeps the first or the last records";
-    vec![alone(Scenario::new("trace", whole, QEMU), exact), alone(Scenario::new("trace-losses", losses, QEMU), lossy)]
+    vec![
+        alone(Scenario::new("trace", whole, QEMU), exact),
+        alone(Scenario::new("trace-losses", losses, QEMU).taking_turns(), lossy),
+    ]
 }
 
 /// A command `trace`.

@@ -73,7 +73,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                         "uplink-device",
                         "the NIC's transmit queue hangs, then it leaves the bus while a guest sends, and comes back",
                         QEMU,
-                    ),
+                    )
+                    .taking_turns(),
                     device as Run,
                 ),
             ],

@@ -35,8 +35,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let two = "two uplinks: a guest reaches a network by each, another only its own; each frame at an uplink has its \
                records, as many as the counters say; captured frames of both are the counters', and tshark reads as many pings from a pipe";
     vec![
-        alone(Scenario::new("uplink-virtio", virtio, QEMU), uplink_virtio),
-        alone(Scenario::new("two-uplinks", two, QEMU), two_uplinks),
+        alone(Scenario::new("uplink-virtio", virtio, QEMU).taking_turns(), uplink_virtio),
+        alone(Scenario::new("two-uplinks", two, QEMU).taking_turns(), two_uplinks),
         alone(Scenario::new("two-x520", "the same with two 82599s", QEMU).taking_turns(), two_x520),
     ]
 }

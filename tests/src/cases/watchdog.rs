@@ -19,7 +19,7 @@ const LIMIT: u64 = 5;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "a core without progress in the hypervisor, the control core, the engine's and a guest's one after the other: a \
                  line and an event name core and function; the first two stop the machine, the third its guest only";
-    vec![alone(Scenario::new("watchdog", about, QEMU), watchdog)]
+    vec![alone(Scenario::new("watchdog", about, QEMU).taking_turns(), watchdog)]
 }
 
 /// Boots a machine whose core `core` gets stuck, without which it cannot go on. Checks the panic.

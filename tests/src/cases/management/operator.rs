@@ -28,13 +28,20 @@ pub struct Operator<'a, 'b> {
     pub folder: Folder,
     pub ssh: u16,
     pub metrics: u16,
+    /// Connections that stay open, with the name of their key.
+    shared: Vec<(String, Running)>,
 }
 
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-impl Operator<'_, '_> {
+impl<'a, 'b> Operator<'a, 'b> {
+    /// `metrics`: this machine's port for metrics, or 0.
+    pub fn new(context: &'a mut Context<'b>, folder: Folder, metrics: u16) -> Result<Self> {
+        Ok(Self { context, folder, ssh: free_port()?, metrics, shared: Vec::new() })
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.0.join(name)
     }
@@ -98,9 +105,46 @@ impl Operator<'_, '_> {
         Ok(ssh)
     }
 
+    /// Keeps a connection of this key open until [`unshare`](Self::unshare), by OpenSSH's `ControlMaster`. What the key's owner then
+    /// gives is a session of its own on it, without another key exchange, which takes seconds where an emulator translates it. Files
+    /// and captures, whose sender may have to die, have connections of their own.
+    pub fn share(&mut self, key: &str) -> Result<()> {
+        let socket = self.path(&socket(key));
+        let control = format!("ControlPath={}", socket.display());
+        let mut ssh = self.ssh_with(key, &["-M", "-N", "-o", &control], "")?;
+        let mut master = Running(ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        let deadline = Instant::now() + LOGIN;
+        while !socket.exists() {
+            let ended = master.0.try_wait()?;
+            ensure!(ended.is_none() && Instant::now() < deadline, "no shared connection of {key}: {ended:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.shared.push((key.to_owned(), master));
+        Ok(())
+    }
+
+    /// Ends the connections that [`share`](Self::share) has opened.
+    pub fn unshare(&mut self) {
+        for (key, master) in self.shared.drain(..) {
+            drop(master);
+            let _ = fs::remove_file(self.folder.0.join(socket(&key)));
+        }
+    }
+
     /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
     pub fn begin_ssh(&mut self, key: &str, command: &str, input: &[u8]) -> Result<Login> {
-        let mut ssh = self.ssh(key, command)?;
+        self.begin(key, &[], command, input)
+    }
+
+    /// The same by the connection that the key shares, if there is one, until it ends.
+    fn run(&mut self, key: &str, command: &str, input: &[u8], limit: Duration) -> Result<Output> {
+        let control = format!("ControlPath={}", self.path(&socket(key)).display());
+        let options: &[&str] = if self.shared.iter().any(|(name, _)| name == key) { &["-o", &control] } else { &[] };
+        self.begin(key, options, command, input)?.end(limit)
+    }
+
+    fn begin(&mut self, key: &str, options: &[&str], command: &str, input: &[u8]) -> Result<Login> {
+        let mut ssh = self.ssh_with(key, options, command)?;
         let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         child.stdin.take().context("no input")?.write_all(input)?;
         let mut out = child.stdout.take().context("no output")?;
@@ -114,7 +158,7 @@ impl Operator<'_, '_> {
 
     /// Logs in with a key and gives lines of JSON. Returns the answers.
     pub fn pipes(&mut self, key: &str, lines: &str) -> Result<String> {
-        let output = self.begin_ssh(key, "sidecore-agent pipe", lines.as_bytes())?.end(LOGIN)?;
+        let output = self.run(key, "sidecore-agent pipe", lines.as_bytes(), LOGIN)?;
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -125,7 +169,7 @@ impl Operator<'_, '_> {
 
     /// The same, for a command that reads a file.
     pub fn says_of(&mut self, key: &str, command: &str, file: &[u8]) -> Result<String> {
-        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
+        let output = self.run(key, command, file, FILE)?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{command}: {:?}: {errors}", output.status.code());
         Ok(String::from_utf8(output.stdout)?)
@@ -138,7 +182,7 @@ impl Operator<'_, '_> {
 
     /// The same, for a command that reads a file.
     pub fn fails_of(&mut self, key: &str, command: &str, file: &[u8], code: i32) -> Result<String> {
-        let output = self.begin_ssh(key, command, file)?.end(FILE)?;
+        let output = self.run(key, command, file, FILE)?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(code), "{command}: {:?} and not {code}: {errors}", output.status.code());
         Ok(errors)
@@ -155,6 +199,11 @@ impl Operator<'_, '_> {
             }
         }
     }
+}
+
+/// The name of a shared connection's socket. Its whole path has to stay below the 90 characters that ssh can have there.
+fn socket(key: &str) -> String {
+    format!("{key}.ssh")
 }
 
 /// A login whose command is carried out now.
