@@ -47,7 +47,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                     Scenario::new("terminal", terminal, QEMU),
                     terminals as fn(&mut Context<'_>, &mut Session) -> Result<()>,
                 ),
-                Check::new(Scenario::new("shell", shell, QEMU), crate::cases::shell::run),
+                Check::new(Scenario::new("shell", shell, QEMU).taking_turns(), crate::cases::shell::run),
             ],
         }),
         alone(Scenario::new("guest-memory", zero, QEMU), zeroing),
