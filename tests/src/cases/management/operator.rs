@@ -106,8 +106,8 @@ impl<'a, 'b> Operator<'a, 'b> {
     }
 
     /// Keeps a connection of this key open until [`unshare`](Self::unshare), by OpenSSH's `ControlMaster`. What the key's owner then
-    /// gives is a session of its own on it, without another key exchange, which takes seconds where an emulator translates it. Files
-    /// and captures, whose sender may have to die, have connections of their own.
+    /// gives is a session of its own on it, without another key exchange, which takes seconds where an emulator translates it.
+    /// Captures and traces, whose reader may have to die, have connections of their own.
     pub fn share(&mut self, key: &str) -> Result<()> {
         let socket = self.path(&socket(key));
         let control = format!("ControlPath={}", socket.display());
