@@ -115,7 +115,7 @@ fn management(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     read_metrics(&mut operator)?;
     audit_ssh(&mut operator)?;
     changes::third_guest(&mut operator, &mut session, &setup)?;
-    // Not by a connection that is there already: who logs in while the guest attacks, and after it, has none.
+    // The logins after the attacks have to open connections of their own.
     operator.unshare();
     attack(&mut operator, &mut session)?;
     rescue(&mut operator, &mut session)
@@ -563,8 +563,8 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
         seconds(60),
     )?;
     changes::broken_put(session)?;
-    let (drops, heap) = harm(&session.counters()?);
     let begun = session.counters()?;
+    let (drops, heap) = harm(&begun);
     session.tell("b", &format!("beat:{}", BEATS * BEAT))?;
     beats(session)?;
     let calm = session.counters()?;
@@ -613,7 +613,6 @@ fn attack(operator: &mut Operator<'_, '_>, session: &mut Session) -> Result<()> 
     figures.exactly("other commands of it that the audit has", after.others - before.others, 0)?;
     let end = session.counters()?;
     let (alone, attacked) = (both_exits(&calm) - both_exits(&begun), both_exits(&end) - both_exits(&calm));
-    let figures = &mut operator.context.figures;
     figures.at_least("exits of a and b for 100 pings and their reports before the attacks", alone, 1)?;
     let percent = attacked as f64 * 100.0 / (alone * ATTACKS.len() as u64) as f64;
     figures.at_least("the same under attack, in percent of it", percent, 98)?;

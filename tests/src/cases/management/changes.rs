@@ -94,8 +94,8 @@ pub fn third_guest(operator: &mut Operator<'_, '_>, session: &mut Session, setup
     let ping = session.act("c", &format!("ping:{PINGS}"), seconds(120))?;
     ensure!(ping["peer"] == "10.0.0.2", "its new command line counts: {ping}");
 
-    // It goes, nobody says that this is right, and it comes back. The agent has to see that it went before it comes back: on a slow
-    // machine it takes more than a second until it asks again.
+    // It goes, nobody confirms, and it comes back. The agent asks every 300 ms how far the change is, and has to ask once between
+    // the two. One second is too short for that on a slow machine.
     let said = operator.says_of("alice", "apply --confirm 8", booted.as_bytes())?;
     ensure!(said.contains("apply is done: guest c: removed"), "{said}");
     session.result("c", "obey", seconds(240))?;

@@ -105,12 +105,11 @@ impl<'a, 'b> Operator<'a, 'b> {
         Ok(ssh)
     }
 
-    /// Keeps a connection of this key open until [`unshare`](Self::unshare), by OpenSSH's `ControlMaster`. What the key's owner then
-    /// gives is a session of its own on it, without another key exchange, which takes seconds where an emulator translates it.
+    /// Keeps a connection of this key open until [`unshare`](Self::unshare), by OpenSSH's `ControlMaster`. Each command that this key
+    /// then gives is a session of that connection and needs no key exchange, which takes a second or more under an emulator.
     /// Captures and traces, whose reader may have to die, have connections of their own.
     pub fn share(&mut self, key: &str) -> Result<()> {
-        let socket = self.path(&socket(key));
-        let control = format!("ControlPath={}", socket.display());
+        let (socket, control) = (self.socket(key), self.control(key));
         let mut ssh = self.ssh_with(key, &["-M", "-N", "-o", &control], "")?;
         let mut master = Running(ssh.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
         let deadline = Instant::now() + LOGIN;
@@ -125,10 +124,20 @@ impl<'a, 'b> Operator<'a, 'b> {
 
     /// Ends the connections that [`share`](Self::share) has opened.
     pub fn unshare(&mut self) {
-        for (key, master) in self.shared.drain(..) {
+        for (key, master) in std::mem::take(&mut self.shared) {
             drop(master);
-            let _ = fs::remove_file(self.folder.0.join(socket(&key)));
+            let _ = fs::remove_file(self.socket(&key));
         }
+    }
+
+    /// The socket of a key's shared connection. ssh takes a path of at most 90 characters.
+    fn socket(&self, key: &str) -> PathBuf {
+        self.path(&format!("{key}.ssh"))
+    }
+
+    /// The value of ssh's option `-o` that names this socket.
+    fn control(&self, key: &str) -> String {
+        format!("ControlPath={}", self.socket(key).display())
     }
 
     /// Logs in with a key, gives a command, and an input, which the command reads before it says much.
@@ -136,13 +145,14 @@ impl<'a, 'b> Operator<'a, 'b> {
         self.begin(key, &[], command, input)
     }
 
-    /// The same by the connection that the key shares, if there is one, until it ends.
+    /// The same by the key's shared connection, if there is one. Waits until the command ends.
     fn run(&mut self, key: &str, command: &str, input: &[u8], limit: Duration) -> Result<Output> {
-        let control = format!("ControlPath={}", self.path(&socket(key)).display());
+        let control = self.control(key);
         let options: &[&str] = if self.shared.iter().any(|(name, _)| name == key) { &["-o", &control] } else { &[] };
         self.begin(key, options, command, input)?.end(limit)
     }
 
+    /// The same as [`begin_ssh`](Self::begin_ssh) with these options of ssh.
     fn begin(&mut self, key: &str, options: &[&str], command: &str, input: &[u8]) -> Result<Login> {
         let mut ssh = self.ssh_with(key, options, command)?;
         let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -199,11 +209,6 @@ impl<'a, 'b> Operator<'a, 'b> {
             }
         }
     }
-}
-
-/// The name of a shared connection's socket. Its whole path has to stay below the 90 characters that ssh can have there.
-fn socket(key: &str) -> String {
-    format!("{key}.ssh")
 }
 
 /// A login whose command is carried out now.
