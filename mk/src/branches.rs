@@ -3,16 +3,16 @@
 //! that can be reached from the loop around a vCPU by direct calls, and compares the list with `branches.tsv`.
 //!
 //! What an indirect call reaches is not followed. A table of addresses (`match`) makes no indirect branch: the image is
-//! built without them. A call through the linker's table (`[rip + constant]`) is counted apart: its target is constant.
-//! To the processor it is an indirect branch all the same, whose target is predicted.
+//! built without them. Calls through the linker's table are direct in the image (`direct_calls`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
-use goblin::elf::{Elf, sym};
-use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+use goblin::elf::Elf;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
+use crate::functions::{self, Function};
 use crate::{image, paths, ui};
 
 /// The loop around entry and exit, for both back-ends. The world switches are reached from it, and begin where the host
@@ -20,15 +20,6 @@ use crate::{image, paths, ui};
 const ROOTS: [&str; 3] =
     ["<sidecore::guests::vcpu::Life as sidecore::virt::WithVcpu>::with", "vmx_exit", "vmx_exit_guarded"];
 const UNKNOWN: &str = "?";
-
-/// Indirect branches of one function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    /// Through the linker's table.
-    linker: usize,
-    /// All others.
-    other: usize,
-}
 
 /// Compares the image with the list. `update`: writes the list anew, with the reasons that it had. Returns whether the
 /// list is right and has a reason everywhere.
@@ -40,7 +31,7 @@ pub fn check(update: bool) -> Result<bool> {
     if update {
         let rows = found.iter().map(|(name, count)| {
             let reason = listed.get(name).map_or(UNKNOWN, |(_, reason)| reason);
-            format!("{}\t{}\t{name}\t{reason}\n", count.linker, count.other)
+            format!("{count}\t{name}\t{reason}\n")
         });
         let text = rows.collect::<String>();
         fs::write(&place, &text)?;
@@ -51,27 +42,26 @@ pub fn check(update: bool) -> Result<bool> {
     Ok(complaints.is_empty())
 }
 
-/// Reads the list: linker, other, function, reason, separated by tabs.
-fn parse(text: &str) -> Result<BTreeMap<String, (Count, String)>> {
+/// Reads the list: number, function, reason, separated by tabs.
+fn parse(text: &str) -> Result<BTreeMap<String, (usize, String)>> {
     text.lines()
         .map(|line| {
             let mut fields = line.split('\t');
             let mut next = || fields.next().with_context(|| format!("branches.tsv: a field is missing: {line}"));
-            let count = Count { linker: next()?.parse()?, other: next()?.parse()? };
+            let count = next()?.parse()?;
             Ok((next()?.to_owned(), (count, next()?.to_owned())))
         })
         .collect()
 }
 
-fn compare(found: &BTreeMap<String, Count>, listed: &BTreeMap<String, (Count, String)>) -> Vec<String> {
+fn compare(found: &BTreeMap<String, usize>, listed: &BTreeMap<String, (usize, String)>) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (name, count) in found {
-        let allowed = listed.get(name).map(|(allowed, _)| *allowed).unwrap_or_default();
-        if count.linker > allowed.linker || count.other > allowed.other {
+    for (name, &count) in found {
+        let allowed = listed.get(name).map_or(0, |(allowed, _)| *allowed);
+        if count > allowed {
             complaints.push(format!(
-                "{name} has {} indirect branches and {} by the linker's table in the path of an exit; branches.tsv allows \
-                 {} and {} (`cargo mk check --update` writes it anew; give the reason)",
-                count.other, count.linker, allowed.other, allowed.linker
+                "{name} has {count} indirect branches in the path of an exit; branches.tsv allows {allowed} (`cargo mk check \
+                 --update` writes it anew; give the reason)"
             ));
         }
     }
@@ -80,16 +70,9 @@ fn compare(found: &BTreeMap<String, Count>, listed: &BTreeMap<String, (Count, St
     complaints
 }
 
-/// A function of the image.
-struct Function<'a> {
-    name: String,
-    start: u64,
-    code: &'a [u8],
-}
-
 /// Returns the indirect branches of each function that can be reached and has one.
-fn reachable(image: &[u8]) -> Result<BTreeMap<String, Count>> {
-    let functions = functions(image)?;
+fn reachable(image: &[u8]) -> Result<BTreeMap<String, usize>> {
+    let functions = functions::of(&Elf::parse(image)?, image)?;
     let starts: Vec<u64> = functions.iter().map(|f| f.start).collect();
     let containing = |address: u64| {
         let index = starts.partition_point(|&start| start <= address).checked_sub(1)?;
@@ -100,70 +83,32 @@ fn reachable(image: &[u8]) -> Result<BTreeMap<String, Count>> {
     if queue.len() < 4 {
         bail!("the image lacks a root: {ROOTS:?}");
     }
-    let (mut seen, mut found) = (BTreeSet::new(), BTreeMap::<String, Count>::new());
+    let (mut seen, mut found) = (BTreeSet::new(), BTreeMap::<String, usize>::new());
     while let Some(index) = queue.pop() {
         if !seen.insert(index) {
             continue;
         }
         let Function { name, start, code } = &functions[index];
         let (count, targets) = branches(code, *start);
-        if count != Count::default() {
-            let sum = found.entry(name.clone()).or_default();
-            *sum = Count { linker: sum.linker + count.linker, other: sum.other + count.other };
+        if count != 0 {
+            *found.entry(name.clone()).or_default() += count;
         }
         queue.extend(targets.into_iter().filter_map(containing));
     }
     Ok(found)
 }
 
-/// Returns a function's indirect branches, and the targets of its direct ones.
-fn branches(code: &[u8], start: u64) -> (Count, Vec<u64>) {
-    let (mut count, mut targets) = (Count::default(), Vec::new());
+/// Returns how many indirect branches a function has, and the targets of its direct ones.
+fn branches(code: &[u8], start: u64) -> (usize, Vec<u64>) {
+    let (mut count, mut targets) = (0, Vec::new());
     for i in Decoder::with_ip(64, code, start, DecoderOptions::NONE) {
         match i.op0_kind() {
             OpKind::NearBranch64 => targets.push(i.near_branch64()),
-            kind if matches!(i.mnemonic(), Mnemonic::Call | Mnemonic::Jmp) => {
-                if kind == OpKind::Memory && i.memory_base() == Register::RIP {
-                    count.linker += 1;
-                } else {
-                    count.other += 1;
-                }
-            }
+            _ if matches!(i.mnemonic(), Mnemonic::Call | Mnemonic::Jmp) => count += 1,
             _ => {}
         }
     }
     (count, targets)
-}
-
-/// Returns the functions of an ELF file by address. A label of assembly has no size: it ends where the next one begins.
-fn functions(image: &[u8]) -> Result<Vec<Function<'_>>> {
-    let elf = Elf::parse(image)?;
-    let text: HashMap<usize, _> = elf.section_headers.iter().enumerate().filter(|(_, s)| s.is_executable()).collect();
-    // The linker script's labels may lie at the end of a section, or beyond it.
-    let inside =
-        |s: &sym::Sym| text.get(&s.st_shndx).is_some_and(|t| (t.sh_addr..t.sh_addr + t.sh_size).contains(&s.st_value));
-    let mut symbols: Vec<_> =
-        elf.syms.iter().filter(|s| matches!(s.st_type(), sym::STT_FUNC | sym::STT_NOTYPE) && inside(s)).collect();
-    // Of several names for one address the one with a size comes first.
-    symbols.sort_by_key(|s| (s.st_value, u64::MAX - s.st_size));
-    symbols.dedup_by_key(|s| s.st_value);
-    let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.st_value).chain([u64::MAX]).collect();
-    symbols
-        .iter()
-        .zip(ends)
-        .map(|(symbol, next)| {
-            let section = text[&symbol.st_shndx];
-            let end = if symbol.st_size == 0 { next } else { symbol.st_value + symbol.st_size };
-            let end = end.min(section.sh_addr + section.sh_size);
-            let offset = |address: u64| (address - section.sh_addr + section.sh_offset) as usize;
-            let code = image.get(offset(symbol.st_value)..offset(end)).context("a symbol outside of the file")?;
-            let name = elf.strtab.get_at(symbol.st_name).context("a symbol without a name")?;
-            // "#" leaves out the hash. The compiler appends ".llvm." and a number to names that it makes known.
-            let name = format!("{:#}", rustc_demangle::demangle(name));
-            let name = name.split(" (.llvm.").next().unwrap_or(&name).to_owned();
-            Ok(Function { name, start: symbol.st_value, code })
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -178,20 +123,18 @@ mod tests {
             0x50, 0x20,
         ];
         let (count, targets) = branches(&code, 0x1000);
-        assert_eq!(count, Count { linker: 1, other: 3 });
+        assert_eq!(count, 4);
         assert_eq!(targets, [0x1014, 0x1018]);
     }
 
     #[test]
     fn more_branches_new_functions_and_missing_reasons_are_refused() {
-        let listed = parse("1\t2\ta::b\tthe log\n0\t1\tc\t?\n0\t1\tgone\t?\n").unwrap();
+        let listed = parse("2\ta::b\tthe log\n1\tc\t?\n1\tgone\t?\n").unwrap();
         let found = |a, c| BTreeMap::from([("a::b".to_owned(), a), ("c".to_owned(), c)]);
-        let (a, c) = (Count { linker: 1, other: 2 }, Count { linker: 0, other: 1 });
-        assert_eq!(compare(&found(a, c), &listed).len(), 1, "c has no reason");
-        assert_eq!(compare(&found(Count { other: 3, ..a }, c), &listed).len(), 2);
-        assert_eq!(compare(&found(Count { linker: 2, ..a }, c), &listed).len(), 2);
-        let listed = parse("1\t2\ta::b\tthe log\n").unwrap();
-        assert_eq!(compare(&found(Count { linker: 0, other: 0 }, c), &listed).len(), 1, "c is new");
-        assert!(parse("1\t2\ta").is_err());
+        assert_eq!(compare(&found(2, 1), &listed).len(), 1, "c has no reason");
+        assert_eq!(compare(&found(3, 1), &listed).len(), 2);
+        let listed = parse("2\ta::b\tthe log\n").unwrap();
+        assert_eq!(compare(&found(0, 1), &listed).len(), 1, "c is new");
+        assert!(parse("1\t2").is_err());
     }
 }

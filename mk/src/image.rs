@@ -16,7 +16,8 @@ use scenarios::setup::{Content, Iommu, Medium, Module, Setup};
 use crate::disk::fat::Entry;
 use crate::outcome::Outcome;
 use crate::{
-    agent, disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui, vmlinux,
+    agent, direct_calls, disk, fetch, guest_tools, linux_program, management, media, paths, pvh, tools, two_guests, ui,
+    vmlinux,
 };
 
 /// Rust's target of what runs on the bare machine, and of what UEFI starts.
@@ -167,7 +168,7 @@ pub fn parts() -> Result<&'static Parts> {
         return Ok(parts);
     }
     fetch::ensure(false)?;
-    let kernel = kernel("sidecore", &[], RELEASE)?;
+    let kernel = hypervisor()?;
     let folder = paths::runs().join("parts");
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
     let udp_rr = linux_program::build("udp-rr")?;
@@ -189,7 +190,7 @@ pub fn parts() -> Result<&'static Parts> {
 
 /// Builds the hypervisor and returns its ELF file.
 pub fn hypervisor() -> Result<PathBuf> {
-    build("sidecore", &[], RELEASE)
+    kernel("sidecore", &[], RELEASE)
 }
 
 /// Builds the hypervisor that checks arithmetic for overflows, and its assertions: once. Its ELF file.
@@ -202,13 +203,15 @@ pub fn checked_kernel() -> Result<&'static Path> {
     Ok(KERNEL.get_or_init(|| kernel))
 }
 
-/// Builds the hypervisor and copies the ELF file to that name, because cargo overwrites it when the features change.
+/// Builds the hypervisor, and writes the ELF file with direct calls to that name. Cargo overwrites its own when the features change.
 fn kernel(name: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
     let built = build("sidecore", features, profile)?;
     let folder = paths::runs().join("parts");
     fs::create_dir_all(&folder)?;
     let place = folder.join(name);
-    fs::copy(&built, &place).with_context(|| format!("cannot copy {}", built.display()))?;
+    let mut image = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
+    direct_calls::make(&mut image).with_context(|| built.display().to_string())?;
+    fs::write(&place, image).with_context(|| format!("cannot write {}", place.display()))?;
     Ok(place)
 }
 

@@ -4,7 +4,9 @@
 //! Follows PCI Local Bus 3.0 ch. 3.2.2.3.2 (mechanism #1) and PCI Express Base 7.2.2 (ECAM). A load from a function
 //! that does not exist returns all ones, and a store to it is dropped, as by a master abort.
 //!
-//! The bus knows only a function's trait ([`function::Function`]).
+//! The bus knows only a function's trait ([`function::Function`]). It is generic over the kind of its functions and not a list of
+//! trait objects: an exit calls them, and an indirect call goes where the guest has trained the processor to go
+//! (SECURITY.md, "Speculation"). Functions of several kinds on one bus are variants of an `enum`.
 //!
 //! Callers serialise access, and try the fixed devices (IOAPIC, COM1, ACPI) first. So a BAR that the guest moves over
 //! one of them, or over its memory, hides only its own function.
@@ -14,11 +16,10 @@ extern crate alloc;
 pub mod config;
 pub mod function;
 
-use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use config::{ConfigSpace, Identity};
 use function::Function;
-use heapless::Vec;
 
 use crate::{
     lapic::Message,
@@ -46,19 +47,19 @@ const ADDRESS_MASK: u32 = 0x80ff_fffc;
 
 /// The bus and its functions. If a write unmasks an interrupt, the method calls `send` with it. The interrupt then goes
 /// to [`crate::mailbox::send`].
-pub struct Bus<'a> {
+pub struct Bus<F> {
     address: u32,
     bridge: ConfigSpace,
-    functions: Vec<Box<dyn Function + 'a>, MAX_FUNCTIONS>,
+    functions: Vec<F>,
 }
 
-impl Default for Bus<'_> {
+impl<F: Function> Default for Bus<F> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<'a> Bus<'a> {
+impl<F: Function> Bus<F> {
     /// Makes a bus that has only the host bridge.
     #[must_use]
     pub fn new() -> Self {
@@ -69,12 +70,12 @@ impl<'a> Bus<'a> {
     ///
     /// # Errors
     /// There are already [`MAX_FUNCTIONS`].
-    pub fn add(&mut self, make: impl FnOnce(u8) -> Box<dyn Function + 'a>) -> Result<u8, TooManyFunctions> {
-        let device = (self.functions.len() as u8).saturating_add(1);
-        if self.functions.is_full() {
+    pub fn add(&mut self, make: impl FnOnce(u8) -> F) -> Result<u8, TooManyFunctions> {
+        if self.functions.len() >= MAX_FUNCTIONS {
             return Err(TooManyFunctions);
         }
-        self.functions.push(make(device)).map_err(|_| TooManyFunctions)?;
+        let device = (self.functions.len() as u8).saturating_add(1);
+        self.functions.push(make(device));
         Ok(device)
     }
 
@@ -99,14 +100,14 @@ impl<'a> Bus<'a> {
     /// Returns the number of interrupt messages that the functions had to send but that no device may send.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.functions.iter().map(|f| f.refused()).sum()
+        self.functions.iter().map(Function::refused).sum()
     }
 
     /// Resets the bus and all functions to their state after power-on.
     pub fn reset(&mut self) {
         self.address = 0;
         self.bridge = ConfigSpace::new(&HOST_BRIDGE);
-        self.functions.iter_mut().for_each(|f| f.reset());
+        self.functions.iter_mut().for_each(Function::reset);
     }
 
     /// Loads `size` bytes (up to 8) at `offset` of the ECAM.

@@ -146,7 +146,7 @@ impl<'a> VirtioPci<'a> {
     }
 
     /// Writes BAR0. ISR and pending bits are read-only, and so is most of the device configuration.
-    fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
+    fn write_bar0(&mut self, offset: u64, size: u8, value: u64, send: &mut impl FnMut(Message)) {
         match (offset & PART_MASK) as u32 {
             COMMON_AT => self.common.write(self.shared, offset & !PART_MASK, size, value),
             TABLE_AT if offset < u64::from(PENDING_AT) => {
@@ -197,7 +197,7 @@ impl<'a> VirtioPci<'a> {
         valid.then_some((Place { bar, offset }, length as u8))
     }
 
-    fn send_unmasked(&mut self, send: &mut dyn FnMut(Message)) {
+    fn send_unmasked(&mut self, send: &mut impl FnMut(Message)) {
         for message in self.shared.msix.take_unmasked() {
             match message.decode() {
                 Ok(interrupt) => send(interrupt.into()),
@@ -218,7 +218,7 @@ impl Function for VirtioPci<'_> {
         self.config.read(register, size)
     }
 
-    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
+    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut impl FnMut(Message)) {
         self.config.write(register, size, value);
         let message_control = self.msix.saturating_add(MESSAGE_CONTROL);
         if self.touches(register, size, message_control, 2) {
@@ -262,7 +262,7 @@ impl Function for VirtioPci<'_> {
         if place.bar == 0 { self.read_bar0(place.offset, size) } else { 0 }
     }
 
-    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut dyn FnMut(Message)) {
+    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut impl FnMut(Message)) {
         if place.bar == 0 {
             self.write_bar0(place.offset, size, value, send);
         } else {

@@ -49,7 +49,7 @@ struct Effect {
 }
 
 impl Model {
-    fn new(bus: &mut Bus<'_>, device: usize, notify: NotifyBar, shared: &'static Shared) -> Self {
+    fn new(bus: &mut Functions, device: usize, notify: NotifyBar, shared: &'static Shared) -> Self {
         let at = |offset: usize| ((device as u64) << 15) + offset as u64;
         let bytes: [u8; 256] = std::array::from_fn(|i| bus.read_ecam(at(i), 1) as u8);
         let mut writable = common_mask();
@@ -297,8 +297,11 @@ fn ones(size: u8) -> u64 {
     (0..size.min(8)).fold(0, |value, _| value << 8 | 0xff)
 }
 
+/// The bus under test.
+type Functions = Bus<VirtioPci<'static>>;
+
 struct World {
-    bus: Bus<'static>,
+    bus: Functions,
     models: Vec<Model>,
     bridge: [u8; 256],
     address: u32,
@@ -321,7 +324,7 @@ impl World {
             shared.restart();
             let _ = (shared.take_rung(), shared.take_starting());
             let shared: &'static Shared = shared;
-            bus.add(|number| Box::new(VirtioPci::with_notify(shared, number, notify))).expect("there is room");
+            bus.add(|number| VirtioPci::with_notify(shared, number, notify)).expect("there is room");
         }
         assert_eq!(bus.functions(), DEVICES);
         let models: Vec<_> =
@@ -376,7 +379,7 @@ impl World {
             .then(|| ((self.address >> 8 & 0xff) as usize, (self.address & 0xfc) as usize + usize::from(port - 0xcfc)))
     }
 
-    fn read_config(&mut self, function: usize, register: usize, size: u8, read: impl FnOnce(&mut Bus<'static>) -> u64) {
+    fn read_config(&mut self, function: usize, register: usize, size: u8, read: impl FnOnce(&mut Functions) -> u64) {
         let Self { bus, models, bridge, .. } = self;
         let model = models.get_mut((function / 8).wrapping_sub(1)).filter(|_| function.is_multiple_of(8));
         match model {

@@ -8,6 +8,7 @@ use crate::{
     power::{PULSE_RESET, Power, Request},
     reason::Reason,
     uart::{Line, Uart},
+    virtio_pci::VirtioPci,
 };
 
 /// The port of POST codes. Linux writes to it for a short delay. It exists and has no effect.
@@ -24,6 +25,9 @@ pub(super) enum Answer {
     Nobody,
 }
 
+/// The bus and what is on it.
+pub(super) type Functions = Bus<VirtioPci<'static>>;
+
 /// The devices of one machine. Callers hold the machine's lock.
 pub(super) struct Devices {
     uart: Uart,
@@ -31,11 +35,11 @@ pub(super) struct Devices {
     held: Option<u8>,
     ioapic: IoApic,
     power: Power,
-    pci: Bus<'static>,
+    pci: Functions,
 }
 
 impl Devices {
-    pub(super) fn new(pci: Bus<'static>) -> Self {
+    pub(super) fn new(pci: Functions) -> Self {
         Self { uart: Uart::new(), held: None, ioapic: IoApic::new(), power: Power::new(), pci }
     }
 

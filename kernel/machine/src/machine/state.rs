@@ -11,7 +11,7 @@ use virtio::shared::Shared;
 
 use super::{
     context::{Activity, Context},
-    devices::Devices,
+    devices::{Devices, Functions},
     fair::Fair,
     host::{Host, Signal},
     refusals::Refusals,
@@ -261,11 +261,11 @@ impl Machine {
     }
 }
 
-/// Makes the guest's bus with its functions. All other code knows only the functions' trait.
-fn bus(devices: &[&'static Shared], notify: NotifyBar) -> Result<Bus<'static>, TooManyFunctions> {
+/// Makes the guest's bus with its functions.
+fn bus(devices: &[&'static Shared], notify: NotifyBar) -> Result<Functions, TooManyFunctions> {
     let mut bus = Bus::new();
     for &shared in devices {
-        bus.add(|device| Box::new(VirtioPci::with_notify(shared, device, notify)))?;
+        bus.add(|device| VirtioPci::with_notify(shared, device, notify))?;
     }
     Ok(bus)
 }

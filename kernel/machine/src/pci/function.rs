@@ -27,7 +27,7 @@ pub trait Function: Send {
     fn read_config(&mut self, register: usize, size: u8) -> u64;
 
     /// Stores `size` bytes to configuration space. Bits that the guest may not write keep their value.
-    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut dyn FnMut(Message));
+    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut impl FnMut(Message));
 
     /// Returns the place that a guest-physical address decodes to, or `None` if no memory BAR answers there now.
     fn decode_memory(&self, gpa: u64) -> Option<Place>;
@@ -39,7 +39,7 @@ pub trait Function: Send {
     fn read_bar(&mut self, place: Place, size: u8) -> u64;
 
     /// Stores `size` bytes to a BAR. Does nothing where the BAR has no register.
-    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut dyn FnMut(Message));
+    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut impl FnMut(Message));
 
     /// Returns the reason that an exit for an access to this place counts as.
     fn reason(&self, place: Place) -> Reason;

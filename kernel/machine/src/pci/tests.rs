@@ -10,11 +10,11 @@ use crate::{
     virtio_pci::VirtioPci,
 };
 
-fn add(bus: &mut Bus<'static>) -> Result<u8, TooManyFunctions> {
-    bus.add(|number| Box::new(VirtioPci::new(device(), number)))
+fn add(bus: &mut Bus<Kind>) -> Result<u8, TooManyFunctions> {
+    bus.add(|number| Kind::Virtio(Box::new(VirtioPci::new(device(), number))))
 }
 
-fn bus(functions: usize) -> Bus<'static> {
+fn bus(functions: usize) -> Bus<Kind> {
     let mut bus = Bus::new();
     for i in 0..functions {
         assert_eq!(add(&mut bus), Ok(i as u8 + 1));
@@ -22,7 +22,7 @@ fn bus(functions: usize) -> Bus<'static> {
     bus
 }
 
-fn port_read(b: &mut Bus, function: u32, register: u32, size: u8) -> u32 {
+fn port_read(b: &mut Bus<Kind>, function: u32, register: u32, size: u8) -> u32 {
     assert!(b.write_port(CONFIG_ADDRESS, 4, 0x8000_0000 | function << 8 | register & !3, |_| {}));
     b.read_port(CONFIG_DATA + (register & 3) as u16, size).unwrap()
 }
@@ -102,7 +102,7 @@ impl Function for Foreign {
         if register == 0 { 0x1515_8086 } else { self.config }
     }
 
-    fn write_config(&mut self, _: usize, _: u8, value: u64, _: &mut dyn FnMut(Message)) {
+    fn write_config(&mut self, _: usize, _: u8, value: u64, _: &mut impl FnMut(Message)) {
         self.config = value;
     }
 
@@ -118,7 +118,7 @@ impl Function for Foreign {
         u64::from(place.bar) << 16 | place.offset << 8 | u64::from(size)
     }
 
-    fn write_bar(&mut self, _: Place, _: u8, value: u64, send: &mut dyn FnMut(Message)) {
+    fn write_bar(&mut self, _: Place, _: u8, value: u64, send: &mut impl FnMut(Message)) {
         match value as u8 {
             0..32 => self.refused += 1,
             vector => send(message(vector)),
@@ -138,6 +138,60 @@ impl Function for Foreign {
     }
 }
 
+/// The two kinds of functions on one bus.
+enum Kind {
+    Virtio(Box<VirtioPci<'static>>),
+    Foreign(Foreign),
+}
+
+/// Calls a method of either kind.
+macro_rules! either {
+    ($kind:expr, $method:ident($($argument:expr),*)) => {
+        match $kind {
+            Kind::Virtio(function) => function.$method($($argument),*),
+            Kind::Foreign(function) => function.$method($($argument),*),
+        }
+    };
+}
+
+impl Function for Kind {
+    fn read_config(&mut self, register: usize, size: u8) -> u64 {
+        either!(self, read_config(register, size))
+    }
+
+    fn write_config(&mut self, register: usize, size: u8, value: u64, send: &mut impl FnMut(Message)) {
+        either!(self, write_config(register, size, value, send));
+    }
+
+    fn decode_memory(&self, gpa: u64) -> Option<Place> {
+        either!(self, decode_memory(gpa))
+    }
+
+    fn decode_port(&self, port: u16) -> Option<Place> {
+        either!(self, decode_port(port))
+    }
+
+    fn read_bar(&mut self, place: Place, size: u8) -> u64 {
+        either!(self, read_bar(place, size))
+    }
+
+    fn write_bar(&mut self, place: Place, size: u8, value: u64, send: &mut impl FnMut(Message)) {
+        either!(self, write_bar(place, size, value, send));
+    }
+
+    fn reason(&self, place: Place) -> Reason {
+        either!(self, reason(place))
+    }
+
+    fn reset(&mut self) {
+        either!(self, reset());
+    }
+
+    fn refused(&self) -> u64 {
+        either!(self, refused())
+    }
+}
+
 fn message(vector: u8) -> Message {
     Message { destination: Destination::Physical(0), delivery: Delivery::Fixed { vector, level: false } }
 }
@@ -145,7 +199,7 @@ fn message(vector: u8) -> Message {
 #[test]
 fn a_function_of_another_kind_stands_beside_virtio_devices_on_the_same_bus() {
     let mut b = bus(1);
-    assert_eq!(b.add(|_| Box::new(Foreign::default())), Ok(2));
+    assert_eq!(b.add(|_| Kind::Foreign(Foreign::default())), Ok(2));
     assert_eq!((add(&mut b), b.functions()), (Ok(3), 3));
     let ids = [8, 16, 24].map(|function| port_read(&mut b, function, 0, 4));
     assert_eq!(ids, [0x1041_1af4, 0x1515_8086, 0x1041_1af4]);
