@@ -41,8 +41,8 @@ use spin::Once;
 /// management mode.
 const ALL_COME: u64 = 1_000_000;
 /// Microseconds that it waits on an emulator, which may send a machine check to one core or to all. Emulated cores share
-/// processors, so they may come late. Then they are judged by themselves.
-const PERHAPS_ALL_COME: u64 = 20_000;
+/// processors, so they come one after the other, some milliseconds apart. Those that come later are judged by themselves.
+const PERHAPS_ALL_COME: u64 = 300_000;
 /// Microseconds that a core waits for the judge, beyond its waiting for the others.
 const JUDGE_ANSWERS: u64 = 1_000_000;
 /// Microseconds between two readings of the control core's banks.

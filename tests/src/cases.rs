@@ -203,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_turns_somewhere_or_is_longer_there_runs_there() {
+        for scenario in all().iter().flat_map(|boot| boot.scenarios()) {
+            let turns: &[Platform] = if scenario.in_turn { &[Platform::Qemu] } else { &[] };
+            let named = [turns, scenario.longer, scenario.checked].concat();
+            assert!(named.iter().all(|platform| scenario.platforms.contains(platform)), "{}", scenario.name);
+        }
+    }
+
+    #[test]
     fn the_readme_has_the_table() {
         assert!(include_str!("../README.md").contains(&table()), "`cargo mk e2e --list` prints the table");
     }

@@ -339,6 +339,8 @@ pub struct Setup {
     pub options: &'static str,
     /// What the processors lack.
     pub lacks: Option<Feature>,
+    /// The processors say that they are Intel's, though they have SVM. QEMU's translator only, which otherwise says AMD.
+    pub says_intel: bool,
     /// Its uplinks.
     pub uplink: Uplink,
     /// Ports of a guest behind an uplink [`Uplink::Virtio`] that are on the development machine's loopback: the port there, the
@@ -422,6 +424,7 @@ impl Setup {
             modules: Vec::new(),
             options: "emulator",
             lacks: None,
+            says_intel: false,
             uplink: Uplink::None,
             forwards: Vec::new(),
             nvme: Vec::new(),

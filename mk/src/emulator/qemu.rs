@@ -174,6 +174,8 @@ pub fn machine(command: &mut Command, setup: &Setup, accelerator: &str, cpu: &st
         Some(Feature::X2apic) => format!("{cpu},x2apic=off"),
         Some(Feature::LongMode) => format!("{cpu},lm=off"),
     };
+    // Family and model of a Sapphire Rapids. QEMU gives a machine check to all processors only from family 6 model 14 on.
+    let cpu = if setup.says_intel { format!("{cpu},vendor=GenuineIntel,family=6,model=143") } else { cpu };
     command.args(["-M", "q35", "-accel", accelerator, "-cpu", &cpu]);
     let most = setup.cpus + setup.offline;
     let processors = format!("{},maxcpus={most},sockets={},threads={}", setup.cpus, setup.sockets, setup.threads);

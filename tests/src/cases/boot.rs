@@ -64,8 +64,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                         "page-split",
                         "on a CPU with iTLB multihit: a guest's large pages are split when it first fetches from them",
                         BOCHS,
-                    )
-                    .taking_turns(),
+                    ),
                     page_split,
                 ),
             ],

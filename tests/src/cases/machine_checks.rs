@@ -9,9 +9,10 @@ use control::{Command, Counters, Event, GuestState, MachineChecks, StopReason, T
 use crate::boot::{Boot, alone};
 use crate::cases::trace::{self, Read};
 use crate::guests::{Guest, server, with_entries};
-use crate::platform::QEMU;
+use crate::platform::{Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::Session;
+use crate::setup::Setup;
 
 /// Action required: VAL, UC, EN, MISCV, ADDRV, S, AR, "data load".
 const REQUIRED: u64 = 0xbd80_0000_0000_0134;
@@ -37,16 +38,30 @@ const CR4_MCE: u64 = 1 << 6;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let about = "uncorrected errors in guests' memory on the control core, the engine's and an idle one, twice in a row: that \
                  guest ends, the others' pings are answered; one in nobody's memory stops the machine";
-    vec![alone(Scenario::new("machine-checks", about, QEMU), machine_checks)]
+    let to_all = "uncorrected errors of which all cores are told, as on processors of Intel, three times in a row: the cores meet, one of \
+                  them judges; a guest starts after them; one in nobody's memory stops the machine";
+    vec![
+        alone(Scenario::new("machine-checks", about, QEMU), machine_checks),
+        alone(Scenario::new("machine-checks-all", to_all, &[Platform::Qemu]).taking_turns(), machine_checks_all),
+    ]
 }
 
-/// Gives an error to a core. QEMU gives it to all cores only if the processor is Intel's, which its translator's is not.
+/// Gives an error to a core.
 fn inject(session: &mut Session, core: u64, status: u64, address: u64) -> Result<()> {
     let global = if status == CORRECTED { 0 } else { GOES_ON };
     // A bank with an error has OVER set by the next one, and then action required is fatal.
     let bank = if status == CORRECTED { 2 } else { 1 };
-    let line = format!("mce {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}");
-    let said = session.monitor_text(&line)?;
+    monitor(session, &format!("mce {core} {bank} {status:#x} {global:#x} {address:#x} {PHYSICAL:#x}"))
+}
+
+/// Gives an error to a core, and one without an address, which needs no action, to all others. QEMU does that only if the
+/// processor says that it is Intel's.
+fn inject_all(session: &mut Session, core: u64, address: u64) -> Result<()> {
+    monitor(session, &format!("mce -b {core} 1 {REQUIRED:#x} {GOES_ON:#x} {address:#x} {PHYSICAL:#x}"))
+}
+
+fn monitor(session: &mut Session, line: &str) -> Result<()> {
+    let said = session.monitor_text(line)?;
     let said = said.trim();
     ensure!(said.is_empty(), "{line}: QEMU says {said:?}");
     Ok(())
@@ -131,6 +146,33 @@ fn traced(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Starts a guest whose memory has an error, and checks that it is refused for that.
+fn refused(session: &mut Session, name: &str) -> Result<()> {
+    let address = address_in(session, name)?;
+    session.ask(Command::Start(name.to_owned()), seconds(20))?;
+    let said = session.wait("the refusal of its start", seconds(60), |event| match event {
+        Event::Guest { guest, state: GuestState::Stopped, reason: Some(StopReason::NotStarted), detail }
+            if guest == name =>
+        {
+            detail.clone()
+        }
+        _ => None,
+    })?;
+    let named = said.contains(&format!("{:#x}", address & !0xfff)) && said.contains("restart the machine");
+    ensure!(named, "{name} is refused, but not because of its memory: {said}");
+    Ok(())
+}
+
+/// Checks that the machine stops by an error in nobody's memory, and says so.
+fn stops(session: &mut Session, core: u64) -> Result<()> {
+    let (message, ..) = session.panicked(seconds(60))?;
+    let on = format!("machine check on core {core}:");
+    for part in [&on, "bank 1", "0xbd80000000000134", "0x7f00000000", "no memory of anybody's"] {
+        ensure!(message.contains(part), "the last words have no {part:?}: {message}");
+    }
+    session.wait_end(seconds(60))
+}
+
 fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let guests = [Guest::new(1).then("obey"), Guest::new(2).peer(3).then("obey"), Guest::new(3).peer(2).then("obey")];
     let setup = with_entries(server("machine-checks", &guests), "[trace]\non = [\"life\"]\n");
@@ -168,26 +210,40 @@ fn machine_checks(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("machine checks, in all", seen.interrupts, after.interrupts + 4)?;
     session.act("b", "seen", seconds(60)).map(drop)?;
 
-    let address = address_in(&mut session, "a")?;
-    session.ask(Command::Start("a".to_owned()), seconds(20))?;
-    let refused = session.wait("the refusal of a's start", seconds(60), |event| match event {
-        Event::Guest { guest, state: GuestState::Stopped, reason: Some(StopReason::NotStarted), detail }
-            if guest == "a" =>
-        {
-            detail.clone()
-        }
-        _ => None,
-    })?;
-    let named = refused.contains(&format!("{:#x}", address & !0xfff)) && refused.contains("restart the machine");
-    ensure!(named, "a is refused, but not because of its memory: {refused}");
+    refused(&mut session, "a")?;
     ensure!(session.guest("b")?.state == GuestState::Running, "guest b does not run");
 
     traced(context, &mut session)?;
 
     inject(&mut session, ENGINE_CORE, REQUIRED, NOWHERE)?;
-    let (message, ..) = session.panicked(seconds(60))?;
-    for part in ["machine check on core 1", "bank 1", "0xbd80000000000134", "0x7f00000000", "no memory of anybody's"] {
-        ensure!(message.contains(part), "the last words have no {part:?}: {message}");
+    stops(&mut session, ENGINE_CORE)
+}
+
+/// QEMU gives a core in a guest its machine check by the guest's own IDT. So no guest runs while all cores get one.
+fn machine_checks_all(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let guests = [Guest::new(1).started_later(), Guest::new(2).started_later().then("obey")];
+    let setup = Setup { says_intel: true, ..server("machine-checks-all", &guests) };
+    let mut session = context.boot(&setup)?;
+    session.booted(seconds(240))?;
+    let address = address_in(&mut session, "a")?;
+    let idle = *session.guest("a")?.cores.first().context("guest a has no core")?;
+    let cores = u64::from(setup.cpus);
+    let mut told = MachineChecks::default();
+    for (n, core) in (1..).zip([CONTROL_CORE, ENGINE_CORE, idle]) {
+        inject_all(&mut session, core, address)?;
+        let what = format!("a machine check on all {cores} cores");
+        let seen = counted(&mut session, &what, |seen| seen.interrupts == n * cores && seen.judged >= n)?;
+        told = seen.hypervisor.machine_checks;
     }
-    session.wait_end(seconds(60))
+    context.figures.exactly("machine checks, of all cores together", told.interrupts, 3 * cores)?;
+    context.figures.exactly("times that one core judged them all", told.judged, 3)?;
+    context.figures.exactly("errors in a guest's memory", told.ended, 3)?;
+    context.figures.exactly("errors that need no action", told.deferred, 3 * (cores - 1))?;
+    refused(&mut session, "a")?;
+    session.ask(Command::Start("b".to_owned()), seconds(20))?;
+    session.all_obey(["b"])?;
+    session.ask(Command::Kill("b".to_owned()), seconds(20))?;
+    session.state("b", GuestState::Stopped, seconds(60))?;
+    inject_all(&mut session, CONTROL_CORE, NOWHERE)?;
+    stops(&mut session, CONTROL_CORE)
 }

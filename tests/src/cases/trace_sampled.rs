@@ -37,7 +37,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             Scenario::new("trace-sampled", sampled, &[Platform::Qemu, Platform::Bochs]).taking_turns(),
             one_of_sixteen,
         ),
-        alone(Scenario::new("trace-eoi", eoi, BOCHS).taking_turns(), ends_of_interrupts),
+        alone(Scenario::new("trace-eoi", eoi, BOCHS), ends_of_interrupts),
     ]
 }
 
