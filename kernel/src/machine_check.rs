@@ -146,7 +146,6 @@ pub fn in_guest(guest: usize) -> Option<u64> {
 
 fn handle(place: Place, frame: Option<&Frame>) {
     panic::park_if_panicking();
-    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
     let Some(setup) = setup() else {
         panic::report(format_args!("a machine check, and the CPU has no banks"), None, frame, None)
     };
@@ -188,6 +187,7 @@ fn handle(place: Place, frame: Option<&Frame>) {
     }
     // From here on another machine check is an interrupt again, and no shutdown.
     write(MCG_STATUS, 0);
+    INTERRUPTS.fetch_add(1, Ordering::Relaxed);
 }
 
 fn judge(setup: &Setup, arrivals: impl Iterator<Item = Arrival> + Clone, frame: Option<&Frame>) {

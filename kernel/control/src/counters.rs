@@ -71,9 +71,10 @@ pub struct Heap {
 /// What the machine-check banks told. An error that stops the machine is not in here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineChecks {
-    /// Times a core was interrupted by a machine check, in the hypervisor or in a guest.
+    /// Machine checks that cores have handled, in the hypervisor or in a guest: one for each core that was interrupted. The core takes
+    /// another one from then on.
     pub interrupts: u64,
-    /// Times that the cores that a machine check had interrupted were judged together. Not more than `interrupts`.
+    /// Times that the cores that a machine check had interrupted were judged together.
     pub judged: u64,
     /// Corrected errors.
     pub corrected: u64,

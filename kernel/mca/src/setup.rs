@@ -49,11 +49,11 @@ pub struct Write {
 /// Whether a machine check goes to all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broadcast {
-    /// AMD.
+    /// AMD, and QEMU and KVM with a processor of AMD's.
     Never,
     /// Intel, unless the machine check is local.
     Always,
-    /// An emulator.
+    /// An emulator with a processor of Intel's.
     Perhaps,
 }
 
@@ -91,8 +91,8 @@ impl Setup {
         let capabilities = GlobalCapabilities::from_bits(rdmsr(MCG_CAP));
         let emulated = ecx >> 31 != 0;
         let broadcast = match (emulated, amd) {
-            (true, _) => Broadcast::Perhaps,
-            (false, true) => Broadcast::Never,
+            (_, true) => Broadcast::Never,
+            (true, false) => Broadcast::Perhaps,
             (false, false) => Broadcast::Always,
         };
         let local = capabilities.local() && rdmsr(FEATURE_CONTROL) & LOCAL_ALLOWED == LOCAL_ALLOWED;
@@ -171,10 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn amd_s_go_to_one_core_an_emulator_s_anywhere_and_the_p6_keeps_its_first_bank() {
-        assert_eq!(find(b"AuthenticAMD", 0x00a0_0f11, 0, BOTH, 5, None).map(|s| s.broadcast), Some(Broadcast::Never));
-        let guest = find(b"AuthenticAMD", 0x00a0_0f11, 1 << 31, BOTH, 10, None).expect("it has banks");
-        assert_eq!(guest.broadcast, Broadcast::Perhaps);
+    fn amd_s_go_to_one_core_an_emulator_s_of_intel_anywhere_and_the_p6_keeps_its_first_bank() {
+        let of = |vendor, emulated| {
+            find(vendor, 0x00a0_0f11, u32::from(emulated) << 31, BOTH, 10, None).map(|setup| setup.broadcast)
+        };
+        assert_eq!([false, true].map(|emulated| of(b"AuthenticAMD", emulated)), [Some(Broadcast::Never); 2]);
+        assert_eq!(of(b"GenuineIntel", true), Some(Broadcast::Perhaps));
         assert_eq!(find(b"GenuineIntel", 0x6b1, 0, BOTH, 5, None).map(|s| s.first_control), Some(1));
         assert_eq!(find(b"GenuineIntel", 0x6b1, 1 << 31, BOTH, 5, None).map(|s| s.first_control), Some(0));
     }

@@ -12,7 +12,7 @@ use super::outside::{OUTSIDE, PEER, ask, behind, boot, connected, guest, nobody_
 use super::uplink_faults::{device, faults, panic, rebind};
 use super::wire::wire;
 use crate::boot::{Boot, Check, Shared, Wanted, alone};
-use crate::counts::uplinks;
+use crate::counts::{net, uplinks};
 use crate::guests::{Guest, server, with_entries};
 use crate::launch::Joined;
 use crate::linux::{Linux, Setup as Peer};
@@ -388,6 +388,11 @@ fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
         during = came(&session.counters()?) - begun;
     }
     context.figures.at_least("datagrams that came meanwhile", during, datagrams)?;
+    let counters = session.counters()?;
+    let dropped = net(&counters, "b")?.all_dropped() - net(&before, "b")?.all_dropped();
+    context.figures.exactly("frames of the other guest that its port dropped", dropped, 0)?;
+    let missed = uplinks(&counters, "nic_rx_missed") - uplinks(&before, "nic_rx_missed");
+    context.figures.note("packets that found no room in the NIC", missed);
     context.figures.at_least("pings of the other guest answered", other, pinged - pinged / 4)?;
     context.figures.at_least("pings of the flooded guest answered", flooded, pinged / 10)?;
     let sent = peer.number("flooded", "packets", seconds(300))?;
@@ -395,6 +400,5 @@ fn flood(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     for guest in ["a", "b"] {
         ping(context, session, guest, 20)?;
     }
-    context.figures.note("packets that found no room in the NIC", uplinks(&session.counters()?, "nic_rx_missed"));
     nobody_complains(context, nic, "sidecore")
 }
