@@ -88,7 +88,7 @@ fn reachable(image: &[u8]) -> Result<BTreeMap<String, usize>> {
         if !seen.insert(index) {
             continue;
         }
-        let Function { name, start, code } = &functions[index];
+        let Function { name, start, code, .. } = &functions[index];
         let (count, targets) = branches(code, *start);
         if count != 0 {
             *found.entry(name.clone()).or_default() += count;

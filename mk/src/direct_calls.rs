@@ -19,19 +19,18 @@ const TABLE: &str = ".data.rel.ro";
 /// `call [rip + d]` and `jmp [rip + d]` have six bytes.
 const LENGTH: usize = 6;
 
-/// Makes the calls and jumps of `image`, an ELF file that [`crate::image`] has linked, direct. Returns how many there were.
+/// Makes the calls and jumps of `image` direct: an ELF file that was linked with `linker.ld`.
 ///
 /// # Errors
 /// The file has no such section, or a constant is no address of a function.
-pub fn make(image: &mut [u8]) -> Result<usize> {
-    let changes = changes(image)?;
-    for (at, bytes) in &changes {
-        image.get_mut(*at..at + LENGTH).context("a call outside of the file")?.copy_from_slice(bytes);
+pub fn make(image: &mut [u8]) -> Result<()> {
+    for (at, bytes) in changes(image)? {
+        image.get_mut(at..at + LENGTH).context("a call outside of the file")?.copy_from_slice(&bytes);
     }
-    Ok(changes.len())
+    Ok(())
 }
 
-/// Each call or jump through the table: its place in the file, and what stands there instead.
+/// Returns each call and jump through the table: its offset in the file, and the bytes that replace it.
 fn changes(image: &[u8]) -> Result<Vec<(usize, [u8; LENGTH])>> {
     let elf = Elf::parse(image)?;
     let table = elf.section_headers.iter().find(|section| elf.shdr_strtab.get_at(section.sh_name) == Some(TABLE));
@@ -54,8 +53,7 @@ fn changes(image: &[u8]) -> Result<Vec<(usize, [u8; LENGTH])>> {
                 function.name,
                 table.sh_addr + within
             );
-            let offset = function.code.as_ptr().addr() - image.as_ptr().addr();
-            changes.push((offset + usize::try_from(i.ip() - function.start)?, direct(&i, target)?));
+            changes.push((function.offset + usize::try_from(i.ip() - function.start)?, direct(&i, target)?));
         }
     }
     Ok(changes)

@@ -11,6 +11,8 @@ pub struct Function<'a> {
     pub name: String,
     /// The address of its first byte, as linked.
     pub start: u64,
+    /// Offset of its first byte in the file.
+    pub offset: usize,
     /// Its bytes.
     pub code: &'a [u8],
 }
@@ -38,12 +40,13 @@ pub fn of<'a>(elf: &Elf<'_>, image: &'a [u8]) -> Result<Vec<Function<'a>>> {
             let end = if symbol.st_size == 0 { next } else { symbol.st_value + symbol.st_size };
             let end = end.min(section.sh_addr + section.sh_size);
             let offset = |address: u64| (address - section.sh_addr + section.sh_offset) as usize;
-            let code = image.get(offset(symbol.st_value)..offset(end)).context("a symbol outside of the file")?;
+            let first = offset(symbol.st_value);
+            let code = image.get(first..offset(end)).context("a symbol outside of the file")?;
             let name = elf.strtab.get_at(symbol.st_name).context("a symbol without a name")?;
             // "#" leaves out the hash. The compiler appends ".llvm." and a number to names that it makes known.
             let name = format!("{:#}", rustc_demangle::demangle(name));
             let name = name.split(" (.llvm.").next().unwrap_or(&name).to_owned();
-            Ok(Function { name, start: symbol.st_value, code })
+            Ok(Function { name, start: symbol.st_value, offset: first, code })
         })
         .collect()
 }

@@ -168,7 +168,7 @@ pub fn parts() -> Result<&'static Parts> {
         return Ok(parts);
     }
     fetch::ensure(false)?;
-    let kernel = hypervisor()?;
+    let kernel = hypervisor()?.to_owned();
     let folder = paths::runs().join("parts");
     let (tree, guest) = (paths::tree(), paths::guest_kernel());
     let udp_rr = linux_program::build("udp-rr")?;
@@ -188,22 +188,29 @@ pub fn parts() -> Result<&'static Parts> {
     Ok(PARTS.get_or_init(|| parts))
 }
 
-/// Builds the hypervisor and returns its ELF file.
-pub fn hypervisor() -> Result<PathBuf> {
-    kernel("sidecore", &[], RELEASE)
+/// Builds the hypervisor: once. Its ELF file.
+pub fn hypervisor() -> Result<&'static Path> {
+    static KERNEL: OnceLock<PathBuf> = OnceLock::new();
+    once(&KERNEL, || kernel("sidecore", &[], RELEASE))
 }
 
 /// Builds the hypervisor that checks arithmetic for overflows, and its assertions: once. Its ELF file.
 pub fn checked_kernel() -> Result<&'static Path> {
     static KERNEL: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(kernel) = KERNEL.get() {
-        return Ok(kernel);
-    }
-    let kernel = kernel("sidecore-checked", &[], CHECKED)?;
-    Ok(KERNEL.get_or_init(|| kernel))
+    once(&KERNEL, || kernel("sidecore-checked", &[], CHECKED))
 }
 
-/// Builds the hypervisor, and writes the ELF file with direct calls to that name. Cargo overwrites its own when the features change.
+/// Makes a file if this run of the tool has not made it. Returns its path.
+fn once(place: &'static OnceLock<PathBuf>, make: impl FnOnce() -> Result<PathBuf>) -> Result<&'static Path> {
+    if let Some(made) = place.get() {
+        return Ok(made);
+    }
+    let made = make()?;
+    Ok(place.get_or_init(|| made))
+}
+
+/// Builds the hypervisor, makes its calls direct, and writes the ELF file to that name. Cargo overwrites its own when the features
+/// change.
 fn kernel(name: &str, features: &[&str], profile: &str) -> Result<PathBuf> {
     let built = build("sidecore", features, profile)?;
     let folder = paths::runs().join("parts");

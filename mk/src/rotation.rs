@@ -11,9 +11,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 pub const OLDEST: u64 = 10;
 /// The file, below the root of the repository.
 pub const FILE: &str = "tests/rotation.tsv";
-/// Seconds that are planned for a row that has not passed: about what the longest rows take that have, on Bochs and elsewhere. With
-/// less the last row would end long after the budget. A failure's own time is of no use: it often includes a long wait.
+/// Seconds to plan on Bochs for a row that has not passed: as many as a long row takes there, or the last row would end long after the
+/// budget. A failure's own time is of no use: it often includes a long wait.
 const UNKNOWN_ON_BOCHS: f64 = 600.0;
+/// The same on other platforms.
 const UNKNOWN: f64 = 280.0;
 
 /// What takes a turn: a scenario on a platform, in a variant.

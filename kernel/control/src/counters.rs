@@ -71,8 +71,8 @@ pub struct Heap {
 /// What the machine-check banks told. An error that stops the machine is not in here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineChecks {
-    /// Machine checks that cores have handled, in the hypervisor or in a guest: one for each core that was interrupted. The core takes
-    /// another one from then on.
+    /// Machine checks that cores have handled, in the hypervisor or in a guest: one for each core that was interrupted. Counted
+    /// when the core can take the next one.
     pub interrupts: u64,
     /// Times that the cores that a machine check had interrupted were judged together.
     pub judged: u64,

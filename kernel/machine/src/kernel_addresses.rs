@@ -5,9 +5,8 @@
 
 use memory::GuestMemory;
 
-use crate::{eli::idt, vcpu::Vcpu, walk};
+use crate::{eli::idt, msr::LSTAR, vcpu::Vcpu, walk};
 
-const LSTAR: u32 = 0xc000_0082;
 const EFER_LMA: u64 = 1 << 10;
 /// Vector of #PF.
 const PAGE_FAULT: u16 = 14;

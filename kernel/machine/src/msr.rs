@@ -67,6 +67,31 @@ pub struct Entry {
     pub kind: Kind,
 }
 
+/// IA32_SYSENTER_CS.
+pub const SYSENTER_CS: u32 = 0x174;
+/// IA32_SYSENTER_ESP.
+pub const SYSENTER_ESP: u32 = 0x175;
+/// IA32_SYSENTER_EIP.
+pub const SYSENTER_EIP: u32 = 0x176;
+/// IA32_PAT.
+pub const PAT: u32 = 0x277;
+/// IA32_EFER.
+pub const EFER: u32 = 0xc000_0080;
+/// IA32_STAR.
+pub const STAR: u32 = 0xc000_0081;
+/// IA32_LSTAR.
+pub const LSTAR: u32 = 0xc000_0082;
+/// CSTAR.
+pub const CSTAR: u32 = 0xc000_0083;
+/// IA32_FMASK, the APM's SFMASK.
+pub const SFMASK: u32 = 0xc000_0084;
+/// IA32_FS_BASE.
+pub const FS_BASE: u32 = 0xc000_0100;
+/// IA32_GS_BASE.
+pub const GS_BASE: u32 = 0xc000_0101;
+/// IA32_KERNEL_GS_BASE.
+pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
+
 const fn one(number: u32, only: Only, kind: Kind) -> Entry {
     Entry { first: number, last: number, only, kind }
 }

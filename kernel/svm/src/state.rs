@@ -5,20 +5,10 @@ use crate::fields::{Intercepts1, Intercepts2, Intercepts3, InterruptControl, Nes
 use crate::probe::Capabilities;
 use crate::vmcb::{Save, SavedSegment, Vmcb};
 use machine::control_registers::{CD, MCE, NW, PE, PG};
+use machine::msr::{
+    CSTAR, EFER, FS_BASE, GS_BASE, KERNEL_GS_BASE, LSTAR, PAT, SFMASK, STAR, SYSENTER_CS, SYSENTER_EIP, SYSENTER_ESP,
+};
 use machine::vcpu::{Intercepts, Interrupts, StartState};
-
-const SYSENTER_CS: u32 = 0x174;
-const SYSENTER_ESP: u32 = 0x175;
-const SYSENTER_EIP: u32 = 0x176;
-const PAT: u32 = 0x277;
-const EFER: u32 = 0xc000_0080;
-const STAR: u32 = 0xc000_0081;
-const LSTAR: u32 = 0xc000_0082;
-const CSTAR: u32 = 0xc000_0083;
-const SFMASK: u32 = 0xc000_0084;
-const FS_BASE: u32 = 0xc000_0100;
-const GS_BASE: u32 = 0xc000_0101;
-const KERNEL_GS_BASE: u32 = 0xc000_0102;
 
 const EFER_SCE: u64 = 1;
 const EFER_LME: u64 = 1 << 8;
@@ -223,9 +213,8 @@ fn set_efer(vmcb: &mut Vmcb, capabilities: &Capabilities, value: u64) -> bool {
     true
 }
 
-/// The field of an MSR that VMRUN, VMLOAD and VMSAVE switch, borrowed as the words before it say, or `None` for any other
-/// MSR. EFER is not among them. It is a `match` and no table of functions: an exit comes here, and what is called through a table
-/// is predicted (SECURITY.md, "Speculation").
+/// Borrows the field of an MSR that VMRUN, VMLOAD and VMSAVE switch, as `&save` or `&mut save`. Returns `None` for any other MSR, EFER
+/// among them. A table of functions would put an indirect call into the path of an exit (SECURITY.md, "Speculation").
 macro_rules! switched {
     ($number:expr, $($save:tt)+) => {
         Some(match $number {
@@ -253,7 +242,7 @@ fn switched_mut(save: &mut Save, number: u32) -> Option<&mut u64> {
     switched!(number, &mut save)
 }
 
-/// Whether hardware accepts a value for an MSR among [`switched`].
+/// Whether hardware accepts a value for an MSR that [`switched`] finds.
 fn accepts(number: u32, value: u64) -> bool {
     match number {
         PAT => is_page_attribute_table(value),

@@ -167,11 +167,11 @@ impl CurrentVmcs {
 
     /// Reads a field. If the CPU doesn't have it, returns 0 and writes a line to the log.
     pub fn read<W: Width>(&self, field: Field<W>) -> W::Value {
-        let raw = raw_read(field.encoding());
-        if raw.is_err() {
+        let raw = raw_read(field.encoding()).unwrap_or_else(|()| {
             self.tell_read(field.encoding());
-        }
-        W::truncate(raw.unwrap_or(0))
+            0
+        });
+        W::truncate(raw)
     }
 
     /// Writes a field of the guest-state or control areas. If the CPU refuses, writes a line to the log.
@@ -212,14 +212,14 @@ impl CurrentVmcs {
         }
     }
 
-    /// Logs a read that failed. It is a function of its own, as the next one is, because the log's indirect call would otherwise
-    /// stand at each of the reads in the path of an exit.
+    /// Logs a VMREAD that failed. Inlined, it would put the log's indirect call beside each VMREAD in the path of an exit.
     #[cold]
     #[inline(never)]
     fn tell_read(&self, encoding: u32) {
         log::error!("VMREAD of field {encoding:#06x} failed on the VMCS at {:#x}", self.physical);
     }
 
+    /// Logs a VMWRITE that failed.
     #[cold]
     #[inline(never)]
     fn tell_write(&self, encoding: u32, value: u64, error: Failed) {

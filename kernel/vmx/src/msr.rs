@@ -1,6 +1,8 @@
 //! MSRs: the bitmap that says which ones exit (SDM vol. 3C 25.6.9), where the others are kept, and which values EFER,
 //! PAT and the bases accept.
 
+use machine::msr::{CSTAR, KERNEL_GS_BASE, SFMASK, STAR};
+pub use machine::msr::{EFER, FS_BASE, GS_BASE, LSTAR, PAT, SYSENTER_CS, SYSENTER_EIP, SYSENTER_ESP};
 use machine::posted::{READ_FROM_PAGE, WRITTEN_BY_CPU};
 
 /// Where an MSR is kept that the guest writes without an exit. A reset clears it there.
@@ -20,28 +22,12 @@ pub enum Kept {
 pub const SPEC_CTRL: u32 = 0x48;
 /// IA32_PRED_CMD.
 pub const PRED_CMD: u32 = 0x49;
-/// IA32_SYSENTER_CS.
-pub const SYSENTER_CS: u32 = 0x174;
-/// IA32_SYSENTER_ESP.
-pub const SYSENTER_ESP: u32 = 0x175;
-/// IA32_SYSENTER_EIP.
-pub const SYSENTER_EIP: u32 = 0x176;
-/// IA32_PAT.
-pub const PAT: u32 = 0x277;
-/// IA32_EFER.
-pub const EFER: u32 = 0xc000_0080;
-/// IA32_FS_BASE.
-pub const FS_BASE: u32 = 0xc000_0100;
-/// IA32_GS_BASE.
-pub const GS_BASE: u32 = 0xc000_0101;
 /// IA32_TSC_AUX. It exists only with RDTSCP or RDPID.
 pub const TSC_AUX: u32 = 0xc000_0103;
 /// IA32_XSS. It exists only with XSAVES.
 pub const XSS: u32 = 0xda0;
-/// IA32_LSTAR.
-pub const LSTAR: u32 = 0xc000_0082;
 /// STAR, LSTAR, CSTAR, FMASK and KERNEL_GS_BASE. Every CPU in 64-bit mode has them. The host never uses them.
-pub const REGISTERS: [u32; 5] = [0xc000_0081, LSTAR, 0xc000_0083, 0xc000_0084, 0xc000_0102];
+pub const REGISTERS: [u32; 5] = [STAR, LSTAR, CSTAR, SFMASK, KERNEL_GS_BASE];
 /// PAT after reset (SDM vol. 3A table 12-12).
 pub const PAT_RESET: u64 = 0x0007_0406_0007_0406;
 
