@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "writes MSRs")]
 
-use crate::report;
+use crate::{heap::For, report};
 use alloc::{format, string::String, vec::Vec};
 use config::Config;
 use core::arch::x86_64::__cpuid_count;
@@ -47,7 +47,9 @@ pub fn divide(config: &Config) {
             report::decision(format!("memory bandwidth: {} at most {percent} %", name(owner)));
         }
     }
-    let owners = wanted.into_iter().map(|(owner, _)| owner).collect();
+    // Each core looks for its own class.
+    let _everybody = For::everybody();
+    let owners = wanted.iter().map(|(owner, _)| owner.clone()).collect();
     CLASSES.call_once(|| (classes, owners));
 }
 

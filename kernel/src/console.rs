@@ -73,6 +73,9 @@ struct Shared {
     received: Deque<u8, 256>,
 }
 
+// SAFETY: the section is data like any other. Guests' cores and idle cores do not map it, and do not use it: what they log is
+// in `QUEUE`.
+#[unsafe(link_section = ".control")]
 static PORTS: Mutex<Ports> = Mutex::new(Ports { com1: Port::new(1 << 10), com2: Port::new(8 << 10), shared: None });
 
 /// Output may wait for a UART: there is no control loop yet, or it has ended.
@@ -104,6 +107,12 @@ struct Terminal {
 }
 
 static TERMINAL: Mutex<Terminal> = Mutex::new(Terminal { filter: TerminalFilter::new(), raw: false });
+
+/// The address of what waits for the UARTs.
+#[cfg(feature = "read-memory")]
+pub fn place_of_waiting() -> usize {
+    core::ptr::from_ref(&PORTS).addr()
+}
 
 struct Logger;
 static LOGGER: Logger = Logger;

@@ -11,6 +11,7 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, time},
+    heap::{self, For},
     machine_check::{banks, slot::Slot},
     mem, nmi,
 };
@@ -60,6 +61,7 @@ pub struct Core {
     microcode: Once<Option<Result<u32, Refused>>>,
     /// What its last machine check was.
     pub machine_check: Slot,
+    segments: gdt::Segments,
     busy: AtomicBool,
     job: Mutex<Option<Job>>,
 }
@@ -147,7 +149,9 @@ pub fn timer_expired() {
 }
 
 impl Core {
-    fn create(index: CoreIndex, apic_id: u32) -> &'static Self {
+    /// Makes the core with this number. Interrupts, and what it does between two jobs, need it. So it is in everybody's part of the heap.
+    fn create(index: CoreIndex, apic_id: u32, stacks: &mem::Stacks) -> &'static Self {
+        let _everybody = For::everybody();
         let core = Box::leak(Box::new(Self {
             me: ptr::null(),
             index,
@@ -161,6 +165,7 @@ impl Core {
             kind: Once::new(),
             microcode: Once::new(),
             machine_check: Slot::new(),
+            segments: gdt::Segments::new(stacks.interrupt),
             busy: AtomicBool::new(false),
             job: Mutex::new(None),
         }));
@@ -172,8 +177,8 @@ impl Core {
     }
 
     /// Loads this core's tables and enables its local APIC. Runs on the core itself.
-    fn enter(&self, stacks: &mem::Stacks) {
-        gdt::load(stacks.interrupt);
+    fn enter(&'static self) {
+        self.segments.load();
         idt::load();
         GsBase::write(x86_64::VirtAddr::from_ptr(self));
         apic::enable();
@@ -247,12 +252,13 @@ impl Core {
         }
     }
 
-    /// Gives a waiting core a job. The box of the job is allocated as the caller allocates: in a part of the heap that the core
-    /// maps all the time. Returns false if it already has one.
+    /// Gives a waiting core a job. The box of the job is in everybody's part of the heap: the core takes it before it maps a
+    /// guest's part. Returns false if it already has one.
     pub fn give(&self, job: impl FnOnce(&'static Core) + Send + 'static) -> bool {
         if self.busy.swap(true, Ordering::AcqRel) {
             return false;
         }
+        let _everybody = For::everybody();
         *self.job.lock() = Some(Box::new(job));
         self.kick();
         true
@@ -291,9 +297,9 @@ impl Core {
 
 /// Makes the boot core number 0, with these stacks.
 pub fn adopt_boot_core(stacks: &mem::Stacks) -> &'static Core {
-    let core = Core::create(0, boot_apic_id());
+    let core = Core::create(0, boot_apic_id(), stacks);
     core.busy.store(true, Ordering::Relaxed);
-    core.enter(stacks);
+    core.enter();
     NUMBERED.store(1, Ordering::Release);
     COUNT.store(1, Ordering::Release);
     core
@@ -319,7 +325,6 @@ pub struct Started {
 /// What a core needs to start.
 struct Start {
     core: &'static Core,
-    stacks: mem::Stacks,
     /// Number of its seat.
     seat: usize,
 }
@@ -338,6 +343,8 @@ pub fn start_others(apic_ids: &[u32], last_is_silent: bool) -> Result<Started, S
     let page = mem::FRAMES.lock().low_page().ok_or("there is no free page below 1 MiB to start other cores on")?;
     let cr3 =
         u32::try_from(mem::root()).map_err(|_| "the page tables are above 4 GiB, where no core can start with them")?;
+    heap::extend_for_cores(apic_ids.len().min(MAX_CORES))
+        .map_err(|e| alloc::format!("there is no memory to start other cores: {e}"))?;
     let (mut seats, mut starts) = (Vec::new(), Vec::new());
     for &apic_id in apic_ids.iter().filter(|&&id| id != boot).take(MAX_CORES - 1) {
         let index = seats.len().saturating_add(1);
@@ -348,7 +355,7 @@ pub fn start_others(apic_ids: &[u32], last_is_silent: bool) -> Result<Started, S
                 break;
             }
         };
-        let start: &_ = Box::leak(Box::new(Start { core: Core::create(index, apic_id), stacks, seat: seats.len() }));
+        let start: &_ = Box::leak(Box::new(Start { core: Core::create(index, apic_id, &stacks), seat: seats.len() }));
         seats.push(Seat::new(apic_id, stacks.main, ptr::from_ref(start).expose_provenance() as u64));
         starts.push(start);
     }
@@ -453,10 +460,10 @@ impl startup::Machine for Apic {
 
 extern "C" fn start_core(argument: u64) -> ! {
     // SAFETY: `start_others` leaked this for this core.
-    let Start { core, stacks, seat } = unsafe { &*ptr::with_exposed_provenance::<Start>(argument as usize) };
+    let Start { core, seat } = unsafe { &*ptr::with_exposed_provenance::<Start>(argument as usize) };
     // SAFETY: these are the tables that the trampoline loaded already.
     unsafe { mem::load_tables(mem::root()) };
-    core.enter(stacks);
+    core.enter();
     if SEATS.get().and_then(|seats| seats.get(*seat)).is_some_and(Seat::started) {
         core.serve()
     }

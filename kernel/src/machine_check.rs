@@ -23,6 +23,7 @@ use crate::{
     arch::{MAX_CORES, frame::Frame, idle, time},
     cores::{self, Core},
     facts::facts,
+    heap::For,
     nmi, panic, report,
 };
 use alloc::vec::Vec;
@@ -48,8 +49,8 @@ const JUDGE_ANSWERS: u64 = 1_000_000;
 /// Microseconds between two readings of the control core's banks.
 const POLL: u64 = 1_000_000;
 
-/// Memory of guests: start, end (exclusive), number of the guest.
-static GUESTS: Once<Vec<(u64, u64, usize)>> = Once::new();
+/// Whose memory is whose.
+static MEMORY: Once<Memory> = Once::new();
 /// For each guest the physical address of an error that ends it.
 static HIT: [AtomicU64; config::MAX_GUESTS] = [const { AtomicU64::new(NONE) }; config::MAX_GUESTS];
 
@@ -69,18 +70,31 @@ pub fn describe() {
     }
 }
 
-/// Stores whose memory is whose: start, end (exclusive), number of the guest. Only the first call has an effect.
-pub fn set_guests(memory: Vec<(u64, u64, usize)>) {
-    GUESTS.call_once(|| memory);
+struct Memory {
+    /// Memory of guests: start, end (exclusive), number of the guest.
+    guests: Vec<(u64, u64, usize)>,
+    /// All usable memory: start, end (exclusive).
+    usable: Vec<(u64, u64)>,
+}
+
+/// Stores which memory is a guest's: start, end (exclusive), number of the guest. Only the first call has an effect.
+pub fn set_guests(guests: impl Iterator<Item = (u64, u64, usize)>) {
+    // Any core may be the judge.
+    let _everybody = For::everybody();
+    MEMORY.call_once(|| Memory { guests: guests.collect(), usable: facts().ranges.clone() });
 }
 
 /// Returns whose memory a physical address is.
 pub fn owner(address: u64) -> Owner {
-    let guests = GUESTS.get().map_or(&[][..], Vec::as_slice);
     let within = |&(start, end): &(u64, u64)| (start..end).contains(&address);
+    // Until the guests are known each core maps all memory, so also the facts.
+    let (guests, usable) = match MEMORY.get() {
+        Some(Memory { guests, usable }) => (&guests[..], &usable[..]),
+        None => (&[][..], &facts().ranges[..]),
+    };
     match guests.iter().find(|&&(start, end, _)| within(&(start, end))) {
         Some(&(.., guest)) => Owner::Guest(guest),
-        None if facts().ranges.iter().any(within) => Owner::Hypervisor,
+        None if usable.iter().any(within) => Owner::Hypervisor,
         None => Owner::Nobody,
     }
 }

@@ -87,6 +87,8 @@ pub fn start(config: &Config, plan: &Plan, guests: Vec<GuestLayout>) -> Result<(
         }
         let root = map.root;
         if let Some(place) = MAPS.get(core.index) {
+            // A guest's core looks up its tables when a job begins.
+            let _everybody = For::everybody();
             place.call_once(|| map.into());
         }
         if core.index == 0 {

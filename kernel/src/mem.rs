@@ -65,6 +65,8 @@ unsafe extern "C" {
     static text_end: u8;
     static rodata_start: u8;
     static rodata_end: u8;
+    static control_start: u8;
+    static control_end: u8;
     static data_start: u8;
     static data_end: u8;
     static boot_link_address: u64;
@@ -100,6 +102,7 @@ pub fn enable_paging(ranges: &[Range], devices: &[Range], screen: Option<Range>)
         let mut layout = LAYOUT.lock();
         // The boot part holds the stack and the GDT that are in use until the boot core has its own ones.
         let boot = ((start, ts), Access::RW);
+        layout.control_image = (&raw const control_start as u64, &raw const control_end as u64);
         layout.image = [boot, ((ts, te), Access::RX), (rodata, Access::R), (data, Access::RW)].into();
         layout.memory = ranges.into();
         layout.devices = devices.into();

@@ -38,6 +38,9 @@ const INPUT_BYTES: usize = 256;
 const COMMANDS: usize = 4;
 
 /// Who changed what. Only the control core touches it.
+#[expect(unsafe_code, reason = "in data that guests' cores and idle cores do not map")]
+// SAFETY: the section is data like any other.
+#[unsafe(link_section = ".control")]
 static AUDIT: Mutex<Audit> = Mutex::new(Audit::new());
 
 /// Microseconds between two readings of the counters for `top`.

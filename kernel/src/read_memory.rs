@@ -1,7 +1,7 @@
 //! Reads a byte of memory on a core in host mode, and reports a page fault instead of a panic. It needs the feature
 //! `read-memory`, for the scenario `maps`.
 //!
-//! The line `read CORE ADDRESS` on COM2 asks for it. The core answers where it looks at its requests: the control core at
+//! The line `where` on COM2 asks where some things are that not all cores map. The line `read CORE ADDRESS` asks for a byte. The core answers where it looks at its requests: the control core at
 //! once, an engine's core at the end of a turn, a guest's core between an exit and the next entry, an idle core as
 //! a job. The answer is a line of the log.
 
@@ -9,7 +9,8 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, frame::Frame, time},
-    cores,
+    console, cores,
+    facts::facts,
 };
 use core::{
     ptr,
@@ -56,6 +57,10 @@ pub fn tell_machine<T>(guest: usize, machine: &T) {
 
 /// Carries out a line of COM2. Returns false if it is none of these lines.
 pub fn received(line: &str) -> bool {
+    if line.trim() == "where" {
+        tell_where(line);
+        return true;
+    }
     let mut words = line.split_whitespace();
     let (Some("read"), Some(core), Some(address)) = (words.next(), words.next(), words.next()) else { return false };
     let (Ok(core), Ok(address)) = (core.parse::<CoreIndex>(), address.parse::<u64>()) else { return false };
@@ -65,6 +70,16 @@ pub fn received(line: &str) -> bool {
         None => log::warn!("core {core} does not read memory"),
     }
     true
+}
+
+/// Tells where things are that only the control core and engines' cores map (this line and the list of boot modules on the heap,
+/// what waits for the consoles in the image), and what every core maps (the boot core's box on the heap).
+fn tell_where(line: &str) {
+    let modules = facts().modules.as_ptr().addr();
+    let waiting = console::place_of_waiting();
+    let core = cores::get(0).map_or(0, |core| ptr::from_ref(core).addr());
+    let line = line.as_ptr().addr();
+    log::info!("where {{\"control\":[{line},{modules},{waiting}],\"everybody\":[{core}]}}");
 }
 
 fn read(index: CoreIndex, address: u64) -> Option<u64> {

@@ -18,13 +18,13 @@ static REFUSED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Adds a sentence, and writes it to both consoles.
 fn say(kind: ReportKind, text: impl Into<String>) {
-    let _everybody = For::everybody();
+    let _control = For::control();
     add(ReportEntry { kind, text: text.into().into() });
 }
 
 /// Adds sentences that `sidecore-doctor` says too, and writes them to both consoles.
 pub fn add_all(entries: impl IntoIterator<Item = ReportEntry>) {
-    let _everybody = For::everybody();
+    let _control = For::control();
     entries.into_iter().for_each(add);
 }
 

@@ -23,6 +23,8 @@ static SCREEN: Mutex<Option<Screen<'static, Mapped>>> = Mutex::new(None);
 /// What is to be said about it.
 static FOUND: Mutex<Found> = Mutex::new(Found::Nothing);
 /// What the screen should show, and what it shows.
+// SAFETY: the section is data like any other. Guests' cores and idle cores do not map it, and do not use it.
+#[unsafe(link_section = ".control")]
 static CELLS: [Mutex<Cells>; 2] = [const { Mutex::new([Cell::BLANK; MOST_CELLS]) }; 2];
 
 /// What GRUB says about the screen.

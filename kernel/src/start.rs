@@ -210,8 +210,11 @@ extern "C" fn on_own_stack() -> ! {
         .into(),
     );
     watchdog::start(options::watchdog(), engine.is_none());
-    // All guests' cores use the decoder's tables.
-    machine::decode::prepare();
+    {
+        // All guests' cores use the decoder's tables.
+        let _everybody = heap::For::everybody();
+        machine::decode::prepare();
+    }
     // So that no command and no start of a guest lacks memory later.
     if let Err(e) = heap::ensure_room(guests::heap(&config)) {
         report::warning(format!("the heap has little memory left for commands and guests: {e}"));
@@ -245,6 +248,12 @@ extern "C" fn on_own_stack() -> ! {
     report::decision(format!("the hypervisor keeps {} KiB for itself", mem::used() >> 10));
     let heap = heap::usage();
     report::decision(format!("its heap has {} KiB, {} KiB of them in use", heap.size >> 10, heap.used >> 10));
+    let heap = heap::usage_of_everybody();
+    report::decision(format!(
+        "every core maps {} KiB of the heap, {} KiB of them in use",
+        heap.size >> 10,
+        heap.used >> 10
+    ));
     step::begin(Step::Running);
     report::summarize(guests.starts());
     Operator::new(guests, config, trace).run(core)

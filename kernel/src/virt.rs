@@ -5,7 +5,9 @@
 use crate::{
     arch::{cpuid, host_vectors, time},
     cores::Core,
-    emulator, mem, options, report,
+    emulator,
+    heap::For,
+    mem, options, report,
 };
 use alloc::{boxed::Box, format, string::String};
 use config::Completion;
@@ -94,6 +96,8 @@ fn speculation() -> &'static (Processor, Plan) {
 }
 
 fn use_svm(capabilities: svm::Capabilities) -> control::Virtualization {
+    // All guests' cores use them.
+    let _everybody = For::everybody();
     let maps = |interrupts| {
         let maps = Box::leak(Box::new(svm::PermissionMaps::INTERCEPT_ALL));
         maps.fill(interrupts, speculation().1.passed_through());

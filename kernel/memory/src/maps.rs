@@ -59,11 +59,13 @@ pub struct GuestLayout {
 /// What there is to map.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// The parts of the hypervisor's image, in ascending order.
+    /// The parts of the hypervisor's image that every core maps, in ascending order.
     pub image: Vec<(Range, Access)>,
+    /// The part of the image's data that only the control core and engines' cores map. It is between two parts of `image`.
+    pub control_image: Range,
     /// All usable memory, in any order. Ranges may overlap, as firmware lists them.
     pub memory: Vec<Range>,
-    /// The heap without the guests' parts.
+    /// The part of the heap that every core maps.
     pub heap: Vec<Range>,
     /// Registers of devices. No two of them overlap, and none overlaps memory.
     pub devices: Vec<Range>,
@@ -79,6 +81,7 @@ impl Layout {
     pub const fn new() -> Self {
         Self {
             image: Vec::new(),
+            control_image: (0, 0),
             memory: Vec::new(),
             heap: Vec::new(),
             devices: Vec::new(),
@@ -89,8 +92,8 @@ impl Layout {
 
     /// Returns what a core with this role maps all the time, besides its own stacks:
     ///
-    /// - every core: the image and the heap;
-    /// - the control core: all memory that is not a guest's, the registers of devices, and the screen;
+    /// - every core: the image without [`control_image`](Self::control_image), and [`heap`](Self::heap);
+    /// - the control core: all memory that is not a guest's, all of the image, the registers of devices, and the screen;
     /// - an engine's core: the same without the guests' [`state`](GuestLayout::state) and without the screen;
     /// - a guest's core and an idle core: nothing else.
     ///
@@ -114,6 +117,8 @@ impl Layout {
         };
         pieces.extend(without(memory, &holes).into_iter().map(|range| Piece::identity(range, Access::RW)));
         if matches!(role, Role::Control | Role::Engine) {
+            let control = Piece::identity(self.control_image, Access::RW);
+            pieces.extend(Some(control).filter(|piece| piece.bytes != 0));
             pieces.extend(self.devices.iter().map(|&range| Piece::identity(range, Access::DEVICE)));
         }
         if role == Role::Control {
@@ -198,7 +203,9 @@ mod tests {
                 ((2 * MIB, 2 * MIB + 0x1000), Access::RW),
                 ((2 * MIB + 0x1000, 3 * MIB), Access::RX),
                 ((3 * MIB, 3 * MIB), Access::R),
+                ((3 * MIB + 0x2000, 3 * MIB + 0x3000), Access::RW),
             ],
+            control_image: (3 * MIB, 3 * MIB + 0x2000),
             memory: vec![(MIB, 512 * MIB), (0, 0x9_f000)],
             heap: vec![(4 * MIB, 8 * MIB)],
             devices: vec![(0xb000_0000, 0xc000_0000)],
@@ -215,16 +222,18 @@ mod tests {
     fn each_role_maps_what_it_needs_and_no_guests_memory() {
         let layout = layout();
         let table = [
-            // Image, heap, a guest's state, its part of the heap, other memory, a device, the screen, page 0, a guest's memory.
-            (Role::Control, [true, true, true, true, true, true, true, false, false]),
-            (Role::Engine, [true, true, false, true, true, true, false, false, false]),
-            (Role::Guest(0), [true, true, false, false, false, false, false, false, false]),
-            (Role::Idle, [true, true, false, false, false, false, false, false, false]),
+            // Image, the control core's part of it, everybody's part of the heap, a guest's state, its part of the heap, other
+            // memory, a device, the screen, page 0, a guest's memory.
+            (Role::Control, [true, true, true, true, true, true, true, true, false, false]),
+            (Role::Engine, [true, true, true, false, true, true, true, false, false, false]),
+            (Role::Guest(0), [true, false, true, false, false, false, false, false, false, false]),
+            (Role::Idle, [true, false, true, false, false, false, false, false, false, false]),
         ];
         for (role, expected) in table {
             let base = layout.base(role);
-            let at =
-                [2 * MIB + 0x1000, 5 * MIB, 17 * MIB, 17 * MIB + 0x8000, 64 * MIB, 0xb000_0000, 0xb_8000, 8, 448 * MIB];
+            let (image, control) = (2 * MIB + 0x1000, 3 * MIB + 0x1000);
+            let state = 17 * MIB;
+            let at = [image, control, 5 * MIB, state, state + 0x8000, 64 * MIB, 0xb000_0000, 0xb_8000, 8, 448 * MIB];
             assert_eq!(at.map(|at| maps(&base, at)), expected, "{role:?}");
         }
     }
@@ -285,15 +294,17 @@ mod tests {
             heap in ranges(),
             guests in vec((ranges(), ranges(), ranges()), 0..4),
         ) {
-            let image = vec![((0x2000, 0x4000), Access::RX), ((0x4000, 0x5000), Access::RW)];
+            let image = vec![((0x2000, 0x3000), Access::RX), ((0x4000, 0x5000), Access::RW)];
+            let control_image = (0x3000, 0x4000);
             let guests: Vec<_> = guests.into_iter().map(|(memory, state, heap)| GuestLayout { memory, state, heap }).collect();
-            let layout = Layout { image, memory, heap, devices: vec![(1 << 30, 2 << 30)], screen: None, guests };
+            let layout = Layout { image, control_image, memory, heap, devices: vec![(1 << 30, 2 << 30)], screen: None, guests };
             let within = |ranges: &[Range], page: u64| ranges.iter().any(|&(start, end)| (start..end).contains(&page));
             for role in [Role::Control, Role::Engine, Role::Guest(0), Role::Idle] {
                 let base = layout.base(role);
                 for page in (0..80_u64).map(|page| page << 12) {
                     let count = base.iter().filter(|piece| (piece.at..piece.at + piece.bytes).contains(&page)).count();
-                    let image = (0x2000..0x5000).contains(&page);
+                    let everybodys = matches!(role, Role::Control | Role::Engine) || page != 0x3000;
+                    let in_image = (0x2000..0x5000).contains(&page);
                     let guest = layout.guests.iter().any(|guest| within(&guest.memory, page));
                     let state = layout.guests.iter().any(|guest| within(&guest.state, page));
                     let wanted = page != 0 && !guest && match role {
@@ -301,7 +312,7 @@ mod tests {
                         Role::Engine => within(&layout.memory, page) && !state,
                         Role::Guest(_) | Role::Idle => within(&layout.heap, page),
                     };
-                    prop_assert_eq!(count, usize::from(image || wanted), "{:?} at {:#x}", role, page);
+                    prop_assert_eq!(count, usize::from(in_image && everybodys || wanted && !in_image), "{:?} at {:#x}", role, page);
                 }
             }
         }

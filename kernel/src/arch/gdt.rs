@@ -11,7 +11,7 @@ use x86_64::{
         tables::load_tss,
     },
     structures::{
-        gdt::{Descriptor, GlobalDescriptorTable},
+        gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector},
         tss::TaskStateSegment,
     },
 };
@@ -23,28 +23,42 @@ pub const DOUBLE_FAULT_STACK: u16 = 1;
 /// Index of the machine check's stack.
 pub const MACHINE_CHECK_STACK: u16 = 2;
 
-/// Builds and loads this core's tables. `stacks` are the tops of the three interrupt stacks, in the order of the
-/// constants above.
-pub fn load(stacks: [u64; 3]) {
-    let mut tss = Box::new(TaskStateSegment::new());
-    // The TSS is packed. So the table is built in a variable and then stored whole.
-    let mut tops = tss.interrupt_stack_table;
-    for (entry, top) in tops.iter_mut().zip(stacks) {
-        *entry = VirtAddr::new(top);
+/// A core's GDT, with the selectors of its entries. Its TSS is on the heap too.
+pub struct Segments {
+    table: GlobalDescriptorTable,
+    code: SegmentSelector,
+    data: SegmentSelector,
+    task: SegmentSelector,
+}
+
+impl Segments {
+    /// Makes a core's tables. `stacks` are the tops of the three interrupt stacks, in the order of the constants above.
+    pub fn new(stacks: [u64; 3]) -> Self {
+        let mut tss = Box::new(TaskStateSegment::new());
+        // The TSS is packed. So the table is built in a variable and then stored whole.
+        let mut tops = tss.interrupt_stack_table;
+        for (entry, top) in tops.iter_mut().zip(stacks) {
+            *entry = VirtAddr::new(top);
+        }
+        tss.interrupt_stack_table = tops;
+        let mut table = GlobalDescriptorTable::new();
+        let code = table.append(Descriptor::kernel_code_segment());
+        let data = table.append(Descriptor::kernel_data_segment());
+        let task = table.append(Descriptor::tss_segment(Box::leak(tss)));
+        Self { table, code, data, task }
     }
-    tss.interrupt_stack_table = tops;
-    let mut gdt = Box::new(GlobalDescriptorTable::new());
-    let code = gdt.append(Descriptor::kernel_code_segment());
-    let data = gdt.append(Descriptor::kernel_data_segment());
-    let task = gdt.append(Descriptor::tss_segment(Box::leak(tss)));
-    Box::leak(gdt).load();
-    // SAFETY: the selectors come from the table that was just loaded and is never freed. It has flat code and data
-    // segments like those in use, and this core's own TSS.
-    unsafe {
-        CS::set_reg(code);
-        SS::set_reg(data);
-        DS::set_reg(data);
-        ES::set_reg(data);
-        load_tss(task);
+
+    /// Loads them on this core. Only one core may do that: its TSS is busy then.
+    pub fn load(&'static self) {
+        self.table.load();
+        // SAFETY: the selectors come from the table that was just loaded and is never freed. It has flat code and data
+        // segments like those in use, and this core's own TSS.
+        unsafe {
+            CS::set_reg(self.code);
+            SS::set_reg(self.data);
+            DS::set_reg(self.data);
+            ES::set_reg(self.data);
+            load_tss(self.task);
+        }
     }
 }

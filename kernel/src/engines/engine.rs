@@ -15,6 +15,7 @@ use crate::{
     cores::{self, Core},
     disks,
     guests::target::Target,
+    heap::For,
     maps, options, report,
     speed::CoreSpeed,
     trace,
@@ -126,6 +127,8 @@ impl Engine {
         let copier = copier();
         let (uplinks, known): (Vec<_>, Vec<_>) =
             setup.uplinks.into_iter().map(|ConfiguredUplink { path, known }| (path, known)).unzip();
+        // Guests' cores ring its doorbells.
+        let shared = For::everybody();
         let engine: &'static Self = Box::leak(Box::new(Self {
             id,
             core: setup.core.map_or(0, |core| core.index),
@@ -141,6 +144,7 @@ impl Engine {
             copier,
             io_loop: Mutex::new(None),
         }));
+        drop(shared);
         let seed = time::tsc().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut net = Net::new(seed, limits::address_age());
         net.watch(Watch { watcher: &engine.observer, on: &trace::ON });

@@ -348,8 +348,6 @@ impl Guest {
             let number = self.number;
             for (part, core) in (0..parts).zip(&self.cores) {
                 let (memory, damaged) = (memory.clone(), self.damaged.clone());
-                // The core takes the job before it maps its guest's part of the heap.
-                let _everybody = For::everybody();
                 core.give(move |core| {
                     // It may take long, in one step.
                     core.rests();
@@ -554,8 +552,6 @@ impl Guest {
                 kept: *kept,
                 nested_root: has.nested_root,
             };
-            // The core takes the job before it maps its guest's part of the heap.
-            let _everybody = For::everybody();
             // This succeeds: the core was idle above, and only this core gives out jobs.
             core.give(move |core| job.run(core));
         }

@@ -72,7 +72,7 @@ impl Guests {
         let memory = |(number, guest): (usize, &Guest)| -> Vec<_> {
             guest.regions().map(|range| (range.start, range.start.saturating_add(range.bytes), number)).collect()
         };
-        machine_check::set_guests(guests.iter().enumerate().flat_map(memory).collect());
+        machine_check::set_guests(guests.iter().enumerate().flat_map(memory));
         Self {
             turns: Turns::new(guests.len()),
             watcher: Watcher::new(),

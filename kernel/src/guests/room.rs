@@ -16,10 +16,12 @@ const COMMAND_BYTES: usize = 1 << 20;
 /// Bytes of a guest's part of the heap: what it keeps, and two lives, because its former machine is there while the new one is
 /// made.
 pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
-/// Bytes of everybody's part of the heap for a guest, at most: what the control core knows of it, and the boxes of its cores' jobs.
-pub const JOBS_BYTES: usize = 32 << 10;
+/// Bytes of everybody's part of the heap for the boxes of a guest's cores' jobs, at most.
+pub const JOBS_BYTES: usize = 4 << 10;
+/// Bytes of the control core's part of the heap for what it knows of a guest, at most.
+const KNOWN_BYTES: usize = 32 << 10;
 
-/// Bytes of everybody's part of the heap that the guests and the commands need while guests run. A start of a guest, and a
+/// Bytes of the control core's part of the heap that the guests and the commands need while guests run. A start of a guest, and a
 /// command, is refused if they are not there.
 pub fn heap(config: &Config) -> usize {
     let (channel, apply) = match &config.management {
@@ -30,7 +32,7 @@ pub fn heap(config: &Config) -> usize {
     config
         .guests
         .len()
-        .saturating_mul(JOBS_BYTES)
+        .saturating_mul(KNOWN_BYTES)
         .saturating_add(COMMAND_BYTES)
         .saturating_add(channel)
         .saturating_add(apply)

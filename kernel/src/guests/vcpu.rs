@@ -10,7 +10,7 @@
 //! the flag before it empties the mailbox. The back-ends read the flag again just before the guest runs, and `park`
 //! just before the core halts. So a kick is seen wherever it comes.
 
-use super::{console::Console, signal};
+use super::{console::Console, room::JOBS_BYTES, signal};
 use crate::{
     arch::{apic, idle, time, timer},
     cache,
@@ -31,7 +31,7 @@ use machine::{
     reason::Histogram,
     vcpu::{Event, Exit, Interrupts, Vcpu},
 };
-use memory::maps::Range;
+use memory::{GuestMemory, maps::Range};
 
 /// Traced entries between two looks where the guest's kernel is. A kernel that boots has its addresses after that many exits.
 const LOOK_EVERY: u32 = 63;
@@ -81,6 +81,10 @@ pub struct VcpuJob {
     /// Root of the guest's nested tables.
     pub nested_root: u64,
 }
+
+// What a guest's start looks for in everybody's part of the heap is enough for the boxes of its jobs.
+const _: () = assert!((size_of::<VcpuJob>() + 64) * (config::MAX_VCPUS as usize) <= JOBS_BYTES);
+const _: () = assert!((size_of::<GuestMemory>() + 128) * (config::MAX_VCPUS as usize) <= JOBS_BYTES);
 
 impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.
