@@ -7,10 +7,10 @@
 //! errors, to the boot core. Such an NMI looks like a kick that was already handled. The chipset's latch tells the
 //! difference, or that no core has sent one, and the NMI is counted.
 
-#![allow(unsafe_code, reason = "per-core data is reached through GS; starting a core writes the trampoline page")]
+#![allow(unsafe_code, reason = "a core is a leaked box behind a pointer; starting one writes the trampoline page")]
 
 use crate::{
-    arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, time},
+    arch::{CoreIndex, MAX_CORES, apic, cpuid, gdt, idle, idt, msr, number, time},
     heap::{self, For},
     machine_check::{banks, slot::Slot},
     mem, nmi,
@@ -30,14 +30,11 @@ use findings::cores::{Absent, Kind};
 use speed::{Processor, Refused};
 use spin::{Mutex, Once};
 use watchdog::Seen;
-use x86_64::registers::model_specific::GsBase;
 
 type Job = Box<dyn FnOnce(&'static Core) + Send>;
 
 /// One core.
 pub struct Core {
-    /// Its own address. GS points here, so that a core finds its own data.
-    me: *const Core,
     /// Its number.
     pub index: CoreIndex,
     /// Its APIC ID.
@@ -65,12 +62,6 @@ pub struct Core {
     busy: AtomicBool,
     job: Mutex<Option<Job>>,
 }
-
-// SAFETY: `me` is written once, before the value is shared. After that it is only read. The other fields are constant,
-// atomic, or behind a lock.
-unsafe impl Sync for Core {}
-// SAFETY: as for Sync.
-unsafe impl Send for Core {}
 
 static CORES: [AtomicPtr<Core>; MAX_CORES] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CORES];
 /// Number of cores that run.
@@ -112,28 +103,14 @@ pub fn topology(flat: bool) -> Topology {
     topology.without(&absent)
 }
 
-/// Returns this core, or `None` if its per-core data is not set up yet.
+/// Returns this core, or `None` if it has no number yet.
 fn current() -> Option<&'static Core> {
-    if COUNT.load(Ordering::Acquire) == 0 || GsBase::read().is_null() {
-        return None;
-    }
-    let p: *const Core;
-    // SAFETY: a GS base that is not null points to this core's `Core`. Its field `me` is its own address. The layout of
-    // the struct is the compiler's choice, so `offset_of` gives the field's offset.
-    unsafe {
-        core::arch::asm!("mov {}, gs:[{}]", out(reg) p, const core::mem::offset_of!(Core, me), options(nostack, preserves_flags, readonly));
-        p.as_ref()
-    }
-}
-
-/// Returns this core's number, or 0 if it has none yet.
-pub fn current_index() -> CoreIndex {
-    current().map_or(0, |c| c.index)
+    get(number::current())
 }
 
 /// Whether this is the core that booted.
 pub fn is_boot_core() -> bool {
-    current_index() == 0
+    number::current() == 0
 }
 
 /// Returns this core's [`Core::taking`].
@@ -153,7 +130,6 @@ impl Core {
     fn create(index: CoreIndex, apic_id: u32, stacks: &mem::Stacks) -> &'static Self {
         let _everybody = For::everybody();
         let core = Box::leak(Box::new(Self {
-            me: ptr::null(),
             index,
             apic_id,
             kick: AtomicBool::new(false),
@@ -169,7 +145,6 @@ impl Core {
             busy: AtomicBool::new(false),
             job: Mutex::new(None),
         }));
-        core.me = core;
         if let Some(place) = CORES.get(index) {
             place.store(core, Ordering::Release);
         }
@@ -180,7 +155,7 @@ impl Core {
     fn enter(&'static self) {
         self.segments.load();
         idt::load();
-        GsBase::write(x86_64::VirtAddr::from_ptr(self));
+        number::set(self.index);
         apic::enable();
         self.kind.call_once(|| Kind::find(cpuid::words));
         let processor = Processor::new(cpuid::words);

@@ -14,8 +14,7 @@
 #![allow(unsafe_code, reason = "the global allocator")]
 
 use crate::{
-    arch::MAX_CORES,
-    cores,
+    arch::{MAX_CORES, number},
     mem::{self, FRAMES, LAYOUT},
 };
 use alloc::{
@@ -82,7 +81,7 @@ struct Heap {
 impl Heap {
     /// The part that this core allocates from, and whether it is a guest's.
     fn own(&self) -> (&Part, bool) {
-        let owner = OWNERS.get(cores::current_index()).map_or(EVERYBODY, |owner| owner.load(Ordering::Relaxed));
+        let owner = OWNERS.get(number::current()).map_or(EVERYBODY, |owner| owner.load(Ordering::Relaxed));
         let made = |[_, end]: &&[AtomicU64; 2]| end.load(Ordering::Relaxed) != 0;
         match owner {
             CONTROL => (&self.control, false),
@@ -283,14 +282,14 @@ impl For {
     }
 
     fn owner(owner: usize) -> Self {
-        let core = OWNERS.get(cores::current_index());
+        let core = OWNERS.get(number::current());
         Self { before: core.map_or(owner, |core| core.swap(owner, Ordering::Relaxed)) }
     }
 }
 
 impl Drop for For {
     fn drop(&mut self) {
-        if let Some(core) = OWNERS.get(cores::current_index()) {
+        if let Some(core) = OWNERS.get(number::current()) {
             core.store(self.before, Ordering::Relaxed);
         }
     }

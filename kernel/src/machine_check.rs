@@ -20,7 +20,7 @@ pub use told::{Kind, Told};
 use self::banks::{CORRECTED, DEFERRED, LEFT, poll, read, setup, write};
 use self::slot::{NONE, Slot};
 use crate::{
-    arch::{MAX_CORES, frame::Frame, idle, time},
+    arch::{MAX_CORES, frame::Frame, idle, number, time},
     cores::{self, Core},
     facts::facts,
     heap::For,
@@ -121,7 +121,7 @@ pub fn tick(mut take: impl FnMut(&Told)) {
     let now = time::tsc();
     if now >= NEXT.load(Ordering::Relaxed) {
         NEXT.store(now.saturating_add(time::micros(POLL)), Ordering::Relaxed);
-        poll(cores::current_index());
+        poll(number::current());
     }
     told::take_all(&mut take);
 }
@@ -163,7 +163,7 @@ fn handle(place: Place, frame: Option<&Frame>) {
     let Some(setup) = setup() else {
         panic::report(format_args!("a machine check, and the CPU has no banks"), None, frame, None)
     };
-    let core = cores::current_index();
+    let core = number::current();
     let global = GlobalStatus::from_bits(read(MCG_STATUS));
     let Some(Core { machine_check: slot, .. }) = cores::get(core) else { return };
     slot.collect(setup, place, global);

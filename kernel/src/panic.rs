@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "walks the stack by frame pointers and takes the consoles over")]
 
 use crate::{
-    arch::{apic, frame::Frame},
+    arch::{apic, frame::Frame, number},
     boots::failure,
     console, cores, disks, emulator, mem, pci, step, symbols,
 };
@@ -56,7 +56,7 @@ pub fn report(
     // Best effort: nobody waits for what a disk still has to write to its medium.
     disks::notify_abrupt_shutdown();
     console::break_locks();
-    let core = cores::current_index();
+    let core = number::current();
     console::print(format_args!("\npanic on core {core}: {message}\n"));
     console::print(format_args!("  at {}\n", location.unwrap_or(format_args!("an exception"))));
     let start = match frame {

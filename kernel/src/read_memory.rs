@@ -8,7 +8,7 @@
 #![allow(unsafe_code, reason = "reads any address, which is what this is for")]
 
 use crate::{
-    arch::{CoreIndex, MAX_CORES, frame::Frame, time},
+    arch::{CoreIndex, MAX_CORES, frame::Frame, number, time},
     console, cores,
     facts::facts,
 };
@@ -86,7 +86,7 @@ fn read(index: CoreIndex, address: u64) -> Option<u64> {
     let (core, wanted, answer) = (cores::get(index)?, WANTED.get(index)?, ANSWERS.get(index)?);
     answer.store(NONE, Ordering::SeqCst);
     wanted.store(address, Ordering::SeqCst);
-    if index == cores::current_index() {
+    if index == number::current() {
         serve(index);
     } else if !core.give(move |core| serve(core.index)) {
         // It has a job, and looks at its requests there.

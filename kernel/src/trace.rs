@@ -12,8 +12,8 @@ pub mod reader;
 mod traced;
 
 use crate::{
-    arch::{CoreIndex, MAX_CORES, time},
-    cores::{self, Core},
+    arch::{CoreIndex, MAX_CORES, number, time},
+    cores::Core,
     machine_check::{self, Told},
     mem::{self, TraceMemory},
 };
@@ -330,7 +330,7 @@ pub fn queue_value(core: CoreIndex, value: &QueueValue) {
 /// Writes the record of a signal that this core sends to the core of a vCPU. `receiver`: that core.
 #[inline(never)]
 pub fn signal(receiver: CoreIndex, signal: Signal) {
-    let Some(ring) = ring(cores::current_index()) else { return };
+    let Some(ring) = ring(number::current()) else { return };
     let (kind, vcpu, code, a) = match signal {
         Signal::Kick(vcpu) => (Kind::Kick, vcpu, BY_NMI, 0),
         Signal::Call(vcpu, vector) => (Kind::Kick, vcpu, BY_CALL, vector.into()),
@@ -344,7 +344,7 @@ pub fn signal(receiver: CoreIndex, signal: Signal) {
 /// Writes a record of a guest on the control core, if its class is on.
 fn tell(classes: Classes, record: Record) {
     if on(classes)
-        && let Some(ring) = ring(cores::current_index())
+        && let Some(ring) = ring(number::current())
     {
         ring.write(record);
     }

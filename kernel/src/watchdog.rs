@@ -12,7 +12,7 @@
 //! of its own, nobody looks at the control core.
 
 use crate::{
-    arch::{MAX_CORES, frame::Frame, time},
+    arch::{MAX_CORES, frame::Frame, number, time},
     cores, emulator, panic, report, symbols,
 };
 use alloc::format;
@@ -117,7 +117,7 @@ pub fn ask_no_more(core: usize) {
 
 /// Answers if this core was asked. The NMI handler calls it.
 pub fn answer(frame: &Frame) {
-    let core = cores::current_index();
+    let core = number::current();
     let Some(slot) = SLOTS.get(core) else { return };
     match slot.state.load(Ordering::SeqCst) {
         ASKED => {

@@ -10,6 +10,7 @@ pub mod idle;
 pub mod idt;
 pub mod ioapic;
 pub mod msr;
+pub mod number;
 pub mod pic;
 pub mod random;
 pub mod rtc;

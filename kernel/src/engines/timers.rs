@@ -28,6 +28,6 @@ impl Clock for TscAndTimers {
         self.targets.expire_timers(now);
         self.control_core.turn(now);
         #[cfg(feature = "read-memory")]
-        crate::read_memory::serve(crate::cores::current_index());
+        crate::read_memory::serve(crate::arch::number::current());
     }
 }
