@@ -1,7 +1,8 @@
 //! `cargo mk fuzz`: looks for inputs with libFuzzer, two targets at a time, and writes the table in `tests/fuzz/README.md`.
 //!
 //! The corpus of each target stays in `target/fuzz-corpus`, and what a run adds up to in `record.json` there, so the next run
-//! goes on where this one ended. An input that a target fails on is kept in `target/fuzz-found` until it is removed by hand.
+//! goes on where this one ended. Without them, on another machine, it goes on with the inputs that the repository keeps, and with
+//! the table. An input that a target fails on is kept in `target/fuzz-found` until it is removed by hand.
 //! `cargo mk fuzz --corpus` writes the inputs that the repository keeps.
 
 mod build;
@@ -86,6 +87,7 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         bail!("--minutes {}: more than 0 is needed", options.minutes);
     }
     let mut records = Records::read(&folder().join("record.json"))?;
+    records.begin_with(table::read()?);
     if options.count {
         chosen.retain(|target| corpus(&target.name).is_dir());
     } else {

@@ -1,4 +1,4 @@
-//! What the runs of each target add up to.
+//! What the runs of each target add up to. On a machine without records they begin with those of the table.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,6 +56,13 @@ impl Records {
             }
         }
         Ok(Self { path: path.to_owned(), targets })
+    }
+
+    /// Takes over the records of targets that have none here.
+    pub fn begin_with(&mut self, others: Vec<(String, Record)>) {
+        for (name, record) in others {
+            self.targets.entry(name).or_insert(record);
+        }
     }
 
     /// The record of a target.

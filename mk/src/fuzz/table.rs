@@ -1,6 +1,7 @@
 //! The table in `tests/fuzz/README.md`.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
@@ -11,9 +12,48 @@ use crate::paths;
 const BEGIN: &str = "<!-- targets: written by `cargo mk fuzz` -->\n";
 const END: &str = "<!-- end of targets -->\n";
 
+/// The records that the table has. They are of runs that nobody has the corpora of any more, but for what the repository keeps.
+pub fn read() -> Result<Vec<(String, Record)>> {
+    let path = path();
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(rows(&text))
+}
+
+/// The rows of a table. Those without figures are left out.
+fn rows(text: &str) -> Vec<(String, Record)> {
+    let table = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map_or("", |(table, _)| table);
+    table.lines().filter_map(record).collect()
+}
+
+fn record(row: &str) -> Option<(String, Record)> {
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    let [_, name, minutes, quiet, executions, edges, lines, found, _] = cells[..] else { return None };
+    let seconds = |minutes: &str| minutes.parse::<f64>().ok().map(|minutes| minutes * 60.0);
+    let (lines, all_lines) = lines.split_once(" % of ").map_or(Some((0, 0)), |(percent, all)| {
+        let (percent, all): (u64, u64) = (percent.parse().ok()?, all.parse().ok()?);
+        // The least number that has this percentage.
+        Some(((percent * all).div_ceil(100), all))
+    })?;
+    let record = Record {
+        executions: executions.parse().ok()?,
+        edges: edges.parse().ok()?,
+        all_edges: 0,
+        seconds: seconds(minutes)?,
+        quiet: seconds(quiet)?,
+        found: found.parse().ok()?,
+        lines,
+        all_lines,
+    };
+    Some((name.to_owned(), record))
+}
+
+fn path() -> PathBuf {
+    paths::root().join("tests/fuzz/README.md")
+}
+
 /// Writes the table anew.
 pub fn write(targets: &[Target], records: &Records) -> Result<()> {
-    let path = paths::root().join("tests/fuzz/README.md");
+    let path = path();
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let new = replaced(&text, &of(targets, records))
         .with_context(|| format!("{} has no place for the table", path.display()))?;
@@ -64,6 +104,19 @@ mod tests {
         let text = format!("a\n{BEGIN}old\n{END}b\n");
         assert_eq!(replaced(&text, "new\n"), Some(format!("a\n{BEGIN}new\n{END}b\n")));
         assert_eq!(replaced("a", "new"), None);
+    }
+
+    #[test]
+    fn a_row_is_the_same_when_read_again() {
+        let table = "| target | minutes | since the last new edge | executions | edges | lines under test | open |\n\
+            |---|---|---|---|---|---|---|\n\
+            | a | 12.1 | 0.4 | 51265856 | 577 | 86 % of 495 | 0 |\n\
+            | b | 2.0 | 2.0 | 7 | 5 | not measured | 1 |\n\
+            | c | 0 | | | | | |\n";
+        let read = rows(&format!("before\n{BEGIN}{table}{END}after\n"));
+        let written: Vec<_> = read.iter().map(|(name, record)| row(name, record)).collect();
+        assert_eq!(written, table.split_inclusive('\n').skip(2).take(2).collect::<Vec<_>>());
+        assert_eq!(rows("no table"), []);
     }
 
     #[test]
