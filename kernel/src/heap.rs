@@ -82,14 +82,12 @@ impl Heap {
     /// The part that this core allocates from, and whether it is a guest's.
     fn own(&self) -> (&Part, bool) {
         let owner = OWNERS.get(number::current()).map_or(EVERYBODY, |owner| owner.load(Ordering::Relaxed));
-        let made = |[_, end]: &&[AtomicU64; 2]| end.load(Ordering::Relaxed) != 0;
+        let made = |guest: usize| self.ranges.get(guest).is_some_and(|[_, end]| end.load(Ordering::Relaxed) != 0);
         match owner {
-            CONTROL => (&self.control, false),
-            guest if self.ranges.get(guest).filter(made).is_some() => match self.guests.get(guest) {
-                Some(part) => (part, true),
-                None => (&self.everybody, false),
-            },
-            _ => (&self.everybody, false),
+            EVERYBODY => (&self.everybody, false),
+            guest if made(guest) => self.guests.get(guest).map_or((&self.control, false), |part| (part, true)),
+            // A guest without a part never runs. Only the control core works for it.
+            _ => (&self.control, false),
         }
     }
 
