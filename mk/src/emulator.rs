@@ -203,7 +203,9 @@ impl Launch for Emulator {
         let folder = self.folder(&setup.name)?;
         let [ours, theirs] = [SocketPath::new("wire"), SocketPath::new("wire")];
         let (our_path, their_path) = (ours.0.clone(), theirs.0.clone());
-        let device = nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture };
+        let backplane = setup.uplink == scenarios::setup::Uplink::X520Backplane;
+        let device =
+            nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture, backplane };
         let (nic, socket) = nic::serve(device)?;
         let peer = linux::one(self.platform, peer, &folder, theirs, &our_path, capture)?;
         let session = self.launch_in(&folder, setup, &[&socket], Vec::new())?;
@@ -231,7 +233,14 @@ impl Launch for Emulator {
             let folder = folder.join(format!("nic{n}"));
             fs::create_dir(&folder)?;
             let mac = [0x02, 0x1b, 0x21, 0, 0, 0xf0 + n as u8];
-            nic::serve(nic::Device { folder: &folder, mac, wire, peer: &wires[n].0.0, capture: false })
+            nic::serve(nic::Device {
+                folder: &folder,
+                mac,
+                wire,
+                peer: &wires[n].0.0,
+                capture: false,
+                backplane: false,
+            })
         };
         let ((first, a), (second, b)) = (serve(0, first)?, serve(1, second)?);
         let session = self.launch_in(&folder, setup, &[&a, &b], wires)?;

@@ -81,6 +81,7 @@ pub const MACHINE: linux::Setup = linux::Setup {
     memory_mib: 768,
     reboots: false,
     options: "sc.ip=192.168.1.2/24",
+    backplane: false,
 };
 
 /// The files of GRUB in the folder.

@@ -29,6 +29,8 @@ pub struct Setup {
     pub reboots: bool,
     /// Words at the end of the kernel's command line, where they win over the same ones before.
     pub options: &'static str,
+    /// Its NIC is a card for a backplane.
+    pub backplane: bool,
 }
 
 impl Setup {

@@ -93,6 +93,11 @@ impl Nic {
         self.tell(&format!("module {name}"))
     }
 
+    /// What a backplane's other end offers from now on, of `kr`, `kx4`, `kx`.
+    pub fn offers(&mut self, offers: &str) -> Result<()> {
+        self.tell(&format!("offers {offers}"))
+    }
+
     /// The register of the device's lights.
     pub fn lights(&mut self) -> Result<u32> {
         self.tell("lights")?;

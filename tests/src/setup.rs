@@ -91,6 +91,8 @@ pub enum Uplink {
     TwoVirtio,
     /// An 82599 with another machine at the other end of its wire: see [`crate::launch::Launch::launch_joined`].
     X520,
+    /// The same with cards for a backplane at both ends.
+    X520Backplane,
     /// Two 82599s. The host answers at [`SECOND_HOST_ADDRESS`] on the one at 01:00.0, and at [`HOST_ADDRESS`] on the
     /// one at 02:00.0: see [`crate::launch::Launch::launch_with_two`].
     TwoX520,

@@ -39,7 +39,8 @@ pub(crate) struct Links {
     #[bits(2)]
     pub speed: u8,
     pub up: bool,
-    _reserved2: bool,
+    /// Negotiation over a backplane has ended.
+    pub negotiated: bool,
 }
 
 /// Split receive control (8.2.3.8).
@@ -282,8 +283,23 @@ pub(crate) struct Autoc {
     /// The link's mode: see the constants `LMS_`.
     #[bits(3)]
     pub lms: u8,
-    pub _reserved2: u16,
+    /// KR is offered to a backplane's other end.
+    pub kr: bool,
+    #[bits(11)]
+    _reserved2: u16,
+    /// PAUSE frames are offered to it, one way or both.
+    #[bits(2)]
+    pub pause: u8,
+    /// KX is offered.
+    pub kx: bool,
+    /// KX4 is offered.
+    pub kx4: bool,
 }
+
+/// AUTOC.LMS: 1 Gb/s without negotiation; over a backplane this is KX.
+pub(crate) const LMS_ONE: u8 = 0;
+/// AUTOC.LMS: 10 Gb/s over four lanes without negotiation; over a backplane this is KX4.
+pub(crate) const LMS_TEN_PARALLEL: u8 = 1;
 
 /// AUTOC.LMS: 10 Gb/s, serial.
 pub(crate) const LMS_TEN: u8 = 3;

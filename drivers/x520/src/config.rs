@@ -4,6 +4,7 @@ use intel_nic::MAX_HEADER;
 use intel_nic::dma::DESCRIPTOR_BYTES;
 use intel_nic::receive::BUFFER_BYTES;
 
+use crate::id::Medium;
 use crate::{pools, rss};
 
 /// How the device chooses the receive queue of a frame.
@@ -36,6 +37,8 @@ pub struct Config {
     pub strip_vlan: bool,
     /// Key of the RSS hash. Senders should not be able to predict it.
     pub rss_key: [u8; 40],
+    /// Where the link goes: [`medium`](crate::id::medium) of the PCI function.
+    pub medium: Medium,
     /// 10 Gb/s optics of any vendor are used, even if the EEPROM allows Intel's only.
     pub any_module: bool,
     /// Microseconds without progress after which a queue counts as hung.
@@ -54,6 +57,7 @@ impl Default for Config {
             strip_vlan: false,
             // Any key works. This one has no long run of equal bits.
             rss_key: core::array::from_fn(|i| (i as u8).wrapping_mul(0x9d) ^ 0x6b),
+            medium: Medium::Cage,
             any_module: false,
             hang_time: 1_000_000,
         }

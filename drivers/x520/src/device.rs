@@ -103,7 +103,7 @@ impl<R: Registers, T> X520<R, T> {
             receive,
             progress: vec![Progress::default(); transmit.len()],
             transmit,
-            link_setup: LinkSetup::new(config.any_module),
+            link_setup: LinkSetup::new(config.medium, config.any_module),
             lights: Lights::default(),
             statistics: Statistics::default(),
             seen: 0,

@@ -4,6 +4,17 @@ pub use intel_nic::id::VENDOR;
 
 use intel_nic::id::Unsupported;
 
+/// Where a card's link goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// To a cage for SFP+ modules.
+    #[default]
+    Cage,
+    /// To other ports in the same chassis, over a backplane: KR, KX4 or KX, as the EEPROM says, mostly negotiated (802.3
+    /// clause 73).
+    Backplane,
+}
+
 /// A device by its PCI device identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceId {
@@ -11,23 +22,46 @@ pub struct DeviceId {
     pub device: u16,
     /// The product's name.
     pub name: &'static str,
+    /// Where its link goes.
+    pub medium: Medium,
 }
 
-/// The 82599 cards with a cage for SFP+ modules. They differ only in their identifier. Only 0x10fb was tried, and only
-/// as a model. [`needs`] has others.
+impl DeviceId {
+    const fn new(device: u16, medium: Medium, name: &'static str) -> Self {
+        Self { device, name, medium }
+    }
+}
+
+/// The 82599 cards that are supported. Those with the same medium differ only in their identifier. Only 0x10fb and 0x1517
+/// were tried, and only as models. [`needs`] has others.
 pub const DEVICE_IDS: &[DeviceId] = &[
-    DeviceId { device: 0x10fb, name: "82599 SFP+" },
-    DeviceId { device: 0x1507, name: "82599 SFP+, X520-P2 Express Module" },
-    DeviceId { device: 0x1529, name: "82599 SFP+ with FCoE" },
-    DeviceId { device: 0x154a, name: "82599 SFP+, X520-4" },
-    DeviceId { device: 0x154d, name: "82599 SFP+, X520 10G 2P" },
-    DeviceId { device: 0x1557, name: "82599EN SFP+" },
+    DeviceId::new(0x10f7, Medium::Backplane, "82599 for a backplane, KX4"),
+    DeviceId::new(0x10f8, Medium::Backplane, "82599 for a backplane"),
+    DeviceId::new(0x10fb, Medium::Cage, "82599 SFP+"),
+    DeviceId::new(0x1507, Medium::Cage, "82599 SFP+, X520-P2 Express Module"),
+    DeviceId::new(0x1514, Medium::Backplane, "82599 for a backplane, KX4, mezzanine card"),
+    DeviceId::new(0x1517, Medium::Backplane, "82599 for a backplane, KR"),
+    DeviceId::new(0x1529, Medium::Cage, "82599 SFP+ with FCoE"),
+    DeviceId::new(0x152a, Medium::Backplane, "82599 for a backplane with FCoE"),
+    DeviceId::new(0x154a, Medium::Cage, "82599 SFP+, X520-4"),
+    DeviceId::new(0x154d, Medium::Cage, "82599 SFP+, X520 10G 2P"),
+    DeviceId::new(0x1557, Medium::Cage, "82599EN SFP+"),
 ];
+
+fn find(vendor: u16, device: u16) -> Option<&'static DeviceId> {
+    DEVICE_IDS.iter().find(|id| vendor == VENDOR && id.device == device)
+}
 
 /// The name of a PCI function that this driver supports. `None`: the driver does not support it.
 #[must_use]
 pub fn name(vendor: u16, device: u16) -> Option<&'static str> {
-    DEVICE_IDS.iter().find(|id| vendor == VENDOR && id.device == device).map(|id| id.name)
+    find(vendor, device).map(|id| id.name)
+}
+
+/// Where the link of a PCI function goes that this driver supports.
+#[must_use]
+pub fn medium(vendor: u16, device: u16) -> Option<Medium> {
+    find(vendor, device).map(|id| id.medium)
 }
 
 #[rustfmt::skip]
@@ -38,14 +72,9 @@ const UNSUPPORTED: &[Unsupported] = &[
         needs: "it has other queues and filters than the 82599, and would need a driver of its own",
     },
     Unsupported {
-        devices: &[0x10f7, 0x10f8, 0x10fc, 0x1514, 0x1517, 0x152a],
-        name: "Intel 82599 for a backplane",
-        needs: "its link is negotiated with KX4 or KR, and the driver sets up links of SFP+ modules only",
-    },
-    Unsupported {
-        devices: &[0x10f9, 0x151c, 0x1558],
-        name: "Intel 82599 without an SFP+ cage",
-        needs: "its link goes by CX4, by a 10GBASE-T PHY or by QSFP, and the driver sets up links of SFP+ modules only",
+        devices: &[0x10f9, 0x10fc, 0x151c, 0x1558],
+        name: "Intel 82599 with another port",
+        needs: "its link goes by CX4, XAUI, a 10GBASE-T PHY or QSFP, and the driver sets up links of SFP+ modules and of backplanes only",
     },
     Unsupported {
         devices: &[0x10ed, 0x1515, 0x1565, 0x15a8, 0x15c5],
@@ -83,7 +112,7 @@ pub fn needs(vendor: u16, device: u16) -> Option<(&'static str, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEVICE_IDS, UNSUPPORTED, VENDOR, name, needs};
+    use super::{DEVICE_IDS, Medium, UNSUPPORTED, VENDOR, medium, name, needs};
 
     #[test]
     fn what_is_not_supported_has_a_name_and_says_what_it_needs() {
@@ -105,6 +134,10 @@ mod tests {
     fn a_function_is_known_by_vendor_and_device() {
         assert_eq!(name(VENDOR, 0x10fb), Some("82599 SFP+"));
         assert_eq!((name(0x1af4, 0x10fb), name(VENDOR, 0x10ed), name(VENDOR, 0x151c)), (None, None, None));
+        assert_eq!(
+            (medium(VENDOR, 0x10fb), medium(VENDOR, 0x1517), medium(VENDOR, 0x1528)),
+            (Some(Medium::Cage), Some(Medium::Backplane), None)
+        );
         assert!(DEVICE_IDS.is_sorted_by_key(|id| id.device), "each once");
     }
 }

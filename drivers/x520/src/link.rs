@@ -9,17 +9,22 @@
 //!
 //! Each call of [`LinkSetup::poll`] takes one step and reads or writes a few registers. While there is no link the cage is
 //! looked into again and again. With a link nothing is done here.
+//!
+//! A card for a backplane has no cage. It begins with AUTOC, whose mode stays what the EEPROM says, and the device negotiates
+//! by itself from then on.
 
 use core::fmt;
 
 use crate::bits::{
-    Anlp1, Autoc, Autoc2, CAPS_ANY_MODULE, CAPS_NO_CROSSTALK, Esdp, LMS_NEGOTIATION_BIT, LMS_ONE_NEGOTIATED, LMS_TEN,
+    Anlp1, Autoc, Autoc2, CAPS_ANY_MODULE, CAPS_NO_CROSSTALK, Esdp, LMS_NEGOTIATION_BIT, LMS_ONE, LMS_ONE_NEGOTIATED,
+    LMS_TEN, LMS_TEN_PARALLEL, Links,
 };
 use crate::cage::{Found, Look};
 use crate::eeprom::Reader;
+use crate::id::Medium;
 use crate::module::{Module, Unsupported};
 use crate::nic::Port;
-use crate::registers::{ANLP1, AUTOC, AUTOC2, Bus, CORECTL, ESDP, Registers};
+use crate::registers::{ANLP1, AUTOC, AUTOC2, Bus, CORECTL, ESDP, LINKS, Registers};
 use crate::semaphore;
 
 /// Microseconds until the cage is looked into again, if there is no link.
@@ -44,6 +49,8 @@ const FLAP_TIME: u64 = 200;
 const PIPELINE: u64 = 80_000;
 /// Microseconds in which a link comes up. KR needs 500 ms, and SFI takes the same (802.3ap 73.10.2). A laser needs 100 ms.
 const LINK_TIME: u64 = 700_000;
+/// The same over a backplane, where both ends negotiate, and KR then trains its equalizers.
+const BACKPLANE_TIME: u64 = 5_000_000;
 /// The rates of a module with two, in the order in which they are tried.
 const RATES: [Rate; 3] = [Rate::Ten, Rate::One, Rate::Ten];
 
@@ -69,11 +76,20 @@ pub enum Cage {
     Unusable(Module, Unsupported),
 }
 
+/// What keeps a backplane's link down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Negotiation does not end.
+    Silent,
+    /// Negotiation has ended, and there is no link.
+    NoCommonMode,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The device is not ready.
     Off,
-    /// There is no link. Looks into the cage at that time.
+    /// There is no link. Looks into the cage at that time, or how a backplane's negotiation stands.
     Idle { until: u64 },
     /// Looks into the cage.
     Look,
@@ -105,6 +121,7 @@ enum Step {
 #[derive(Debug)]
 pub(crate) struct LinkSetup {
     port: u8,
+    medium: Medium,
     /// Optics of any vendor are taken, whatever the EEPROM says.
     any_module: bool,
     step: Step,
@@ -112,8 +129,10 @@ pub(crate) struct LinkSetup {
     reader: Reader,
     cage: Cage,
     capabilities: u16,
-    /// Mode and rate are set for the module in the cage.
+    /// Mode and rate are set, for the module in the cage if there is a cage.
     configured: bool,
+    /// What keeps the link down, once that is known. Only of a backplane.
+    trouble: Option<Trouble>,
     /// Which of [`RATES`] is tried.
     tried: usize,
     /// AUTOC as the EEPROM has it.
@@ -124,9 +143,10 @@ pub(crate) struct LinkSetup {
 }
 
 impl LinkSetup {
-    pub(crate) fn new(any_module: bool) -> Self {
+    pub(crate) fn new(medium: Medium, any_module: bool) -> Self {
         Self {
             port: 0,
+            medium,
             any_module,
             step: Step::Off,
             look: None,
@@ -134,6 +154,7 @@ impl LinkSetup {
             cage: Cage::Unknown,
             capabilities: 0,
             configured: false,
+            trouble: None,
             tried: 0,
             autoc: 0,
             forced: false,
@@ -147,19 +168,23 @@ impl LinkSetup {
         self.cage
     }
 
-    /// Whether LINKS says something about the module in the cage.
+    /// Whether LINKS says something about the module in the cage, or about the backplane.
     pub(crate) fn is_configured(&self) -> bool {
         self.configured
     }
 
-    /// Whether the cage was looked into, and everything was done for what is in it. The link may be down.
+    /// Whether the cage was looked into, and everything was done for what is in it, or for the backplane. The link may be down.
     pub(crate) fn is_settled(&self) -> bool {
-        self.cage != Cage::Unknown && matches!(self.step, Step::Idle { .. } | Step::Wait { .. })
+        let is_known = match self.medium {
+            Medium::Cage => self.cage != Cage::Unknown,
+            Medium::Backplane => self.configured,
+        };
+        is_known && matches!(self.step, Step::Idle { .. } | Step::Wait { .. })
     }
 
     /// Whether frames that seem to arrive without a module have to be ignored: the other port's signal may be seen.
     pub(crate) fn has_crosstalk(&self) -> bool {
-        self.capabilities & CAPS_NO_CROSSTALK == 0
+        self.medium == Medium::Cage && self.capabilities & CAPS_NO_CROSSTALK == 0
     }
 
     /// The device was reset, and is ready. `unfinished`: its firmware did not say that it has configured the port.
@@ -171,10 +196,11 @@ impl LinkSetup {
         self.port = port & 1;
         self.autoc = bus.read(&AUTOC, 0);
         self.end();
-        // A module that is known needs its words again, but no look.
-        self.step = match self.cage {
-            Cage::Usable(_) => Step::List,
-            _ => Step::Idle { until: now },
+        self.step = match (self.medium, self.cage) {
+            (Medium::Backplane, _) => Step::Settle { until: now.saturating_add(GAP) },
+            // A module that is known needs its words again, but no look.
+            (Medium::Cage, Cage::Usable(_)) => Step::List,
+            (Medium::Cage, _) => Step::Idle { until: now },
         };
     }
 
@@ -201,7 +227,7 @@ impl LinkSetup {
     pub(crate) fn poll<R: Registers>(&mut self, bus: &Bus<R>, now: u64, up: bool) {
         self.step = match self.step {
             Step::Off => Step::Off,
-            Step::Idle { until } => self.idle(now, up, until),
+            Step::Idle { until } => self.idle(bus, now, up, until),
             Step::Look => self.look(bus, now, up),
             Step::Capabilities(module) => self.capabilities(bus, now, module),
             Step::List => self.list(bus, now),
@@ -225,12 +251,17 @@ impl LinkSetup {
         };
     }
 
-    fn idle(&mut self, now: u64, up: bool, until: u64) -> Step {
+    fn idle<R: Registers>(&mut self, bus: &Bus<R>, now: u64, up: bool, until: u64) -> Step {
         if self.configured && up {
-            return Step::Idle { until: now.saturating_add(LOOK_AGAIN) };
+            self.set_trouble(None);
+            return self.rest(now);
         }
         if now < until {
             return self.step;
+        }
+        if self.medium == Medium::Backplane {
+            self.judge(bus);
+            return self.rest(now);
         }
         self.look = Some(Look::new(self.port, now));
         Step::Look
@@ -364,11 +395,20 @@ impl LinkSetup {
         if off.link_off() != 0 {
             bus.write(&AUTOC2, 0, off.with_link_off(0).into_bits());
         }
+        let autoc = Autoc::from_bits(self.autoc).with_restart(true);
+        if self.medium == Medium::Backplane {
+            // The driver does not pause.
+            bus.write(&AUTOC, 0, autoc.with_pause(0).into_bits());
+            semaphore::MAC.release(bus);
+            self.configured = true;
+            self.note_change();
+            return Step::Wait { until: now.saturating_add(BACKPLANE_TIME) };
+        }
         let mode = match self.wanted() {
             Rate::Ten => LMS_TEN,
             Rate::One => LMS_ONE_NEGOTIATED,
         };
-        let autoc = Autoc::from_bits(self.autoc).with_lms(mode).with_restart(true);
+        let autoc = autoc.with_lms(mode);
         bus.write(&AUTOC, 0, autoc.with_lms(mode ^ LMS_NEGOTIATION_BIT).into_bits());
         Step::Toggled { autoc: autoc.into_bits(), deadline: now.saturating_add(PIPELINE) }
     }
@@ -392,10 +432,15 @@ impl LinkSetup {
     fn wait<R: Registers>(&mut self, bus: &Bus<R>, now: u64, up: bool, until: u64) -> Step {
         if up {
             self.tried = 0;
+            self.set_trouble(None);
             return self.rest(now);
         }
         if now < until {
             return self.step;
+        }
+        if self.medium == Medium::Backplane {
+            self.judge(bus);
+            return self.rest(now);
         }
         let next = self.tried.saturating_add(1);
         if self.has_rates() && next < RATES.len() {
@@ -404,6 +449,15 @@ impl LinkSetup {
         }
         self.tried = 0;
         self.rest(now)
+    }
+
+    /// Finds out what keeps a backplane's link down.
+    fn judge<R: Registers>(&mut self, bus: &Bus<R>) {
+        if Autoc::from_bits(self.autoc).lms() & LMS_NEGOTIATION_BIT == 0 {
+            return;
+        }
+        let ended = Links::from_bits(bus.read(&LINKS, 0)).negotiated();
+        self.set_trouble(Some(if ended { Trouble::NoCommonMode } else { Trouble::Silent }));
     }
 
     fn rest(&self, now: u64) -> Step {
@@ -430,6 +484,36 @@ impl LinkSetup {
         }
     }
 
+    fn set_trouble(&mut self, trouble: Option<Trouble>) {
+        if self.trouble != trouble {
+            self.trouble = trouble;
+            self.note_change();
+        }
+    }
+
+    /// Writes what the link of a backplane may be.
+    fn write_backplane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let autoc = Autoc::from_bits(self.autoc);
+        match autoc.lms() {
+            _ if !self.configured => return f.write_str("backplane, not set up yet"),
+            LMS_ONE => return f.write_str("backplane: KX, not negotiated"),
+            LMS_TEN_PARALLEL => return f.write_str("backplane: KX4, not negotiated"),
+            mode if mode & LMS_NEGOTIATION_BIT == 0 => {
+                return write!(f, "backplane: mode {mode} of AUTOC, by the EEPROM");
+            }
+            _ => f.write_str("backplane: offers")?,
+        }
+        for (_, name) in [(autoc.kr(), " KR"), (autoc.kx4(), " KX4"), (autoc.kx(), " KX")].iter().filter(|(is, _)| *is)
+        {
+            f.write_str(name)?;
+        }
+        match self.trouble {
+            None => Ok(()),
+            Some(Trouble::Silent) => f.write_str("; the other end does not negotiate"),
+            Some(Trouble::NoCommonMode) => f.write_str("; the other end has negotiated, and no link comes of it"),
+        }
+    }
+
     /// What is said of the port is another text now.
     fn note_change(&mut self) {
         self.changes = self.changes.wrapping_add(1);
@@ -449,14 +533,18 @@ impl Port for LinkSetup {
     }
 
     fn is_obstructed(&self) -> bool {
-        !matches!(self.cage, Cage::Unknown | Cage::Usable(_))
+        match self.medium {
+            Medium::Cage => !matches!(self.cage, Cage::Unknown | Cage::Usable(_)),
+            Medium::Backplane => false,
+        }
     }
 }
 
 impl fmt::Display for LinkSetup {
-    /// What is in the cage, and what firmware did not do.
+    /// What is in the cage, or how a backplane is connected, and what firmware did not do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cage {
+            _ if self.medium == Medium::Backplane => self.write_backplane(f)?,
             Cage::Unknown => f.write_str("the SFP+ cage was not looked into yet")?,
             Cage::Empty => f.write_str("no SFP+ module in the cage")?,
             Cage::Unreadable => f.write_str("the SFP+ module answers, but what it says cannot be read")?,

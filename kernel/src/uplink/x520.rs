@@ -59,6 +59,7 @@ pub fn open(function: Function, needs: &NicNeeds<'_>) -> Result<Device, String> 
     let config = Config {
         max_frame: needs.max_frame,
         rss_key: rss_key(),
+        medium: x520::id::medium(function.vendor, function.device).unwrap_or_default(),
         any_module: needs.optics == Optics::Any,
         ..config(needs.steering, needs.queues)
     };

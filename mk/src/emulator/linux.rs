@@ -57,7 +57,8 @@ pub fn one(
     let files = files()?;
     let folder = folder.join(setup.name);
     fs::create_dir_all(&folder)?;
-    let (device, socket) = nic::serve(Device { folder: &folder, mac: setup.mac(), wire, peer, capture })?;
+    let (device, socket) =
+        nic::serve(Device { folder: &folder, mac: setup.mac(), wire, peer, capture, backplane: setup.backplane })?;
 
     let console = SocketPath::new("console");
     let listener = UnixListener::bind(&console.0)?;

@@ -43,6 +43,8 @@ pub struct Device<'a> {
     pub peer: &'a Path,
     /// Whether to record the frames on the wire.
     pub capture: bool,
+    /// Whether it is a card for a backplane, which offers all modes.
+    pub backplane: bool,
 }
 
 /// Starts a device's server and waits until QEMU can connect. Returns the path of its socket.
@@ -51,6 +53,9 @@ pub fn serve(device: Device<'_>) -> Result<(Nic, PathBuf)> {
     let mac = device.mac.map(|byte| format!("{byte:02x}")).join(":");
     let mut server = tools::dying_with_us(server()?);
     server.arg(&socket.0).arg("--wire").args([&device.wire.0, device.peer]).args(["--mac", &mac]);
+    if device.backplane {
+        server.args(["--backplane", "kr,kx4,kx"]);
+    }
     let capture = device.capture.then(|| device.folder.join("wire.pcap"));
     if let Some(path) = &capture {
         server.arg("--pcap").arg(path);

@@ -115,7 +115,7 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         Uplink::Virtio => &[first],
         Uplink::TwoVirtio => &[(HOST_ADDRESS, ",addr=0x11"), (SECOND_HOST_ADDRESS, ",addr=0x10")],
         Uplink::Igb => &[(SECOND_HOST_ADDRESS, ",addr=0x11")],
-        Uplink::None | Uplink::X520 | Uplink::TwoX520 => &[],
+        Uplink::None | Uplink::X520 | Uplink::X520Backplane | Uplink::TwoX520 => &[],
     };
     for (n, (host, at)) in uplinks.iter().enumerate() {
         let net = host.trim_end_matches("254");

@@ -4,12 +4,13 @@
 
 use std::collections::VecDeque;
 
+use x520::id::Medium;
 use x520::nic::{Nic, Offload, Outcome, Outgoing, PartialChecksum, ReceiveFilter, Segment, Single, Unicast};
 use x520::{Device, Filter, Status, Steering, X520};
 use x520_model::made::{OWN, frame, packet};
 use x520_model::memory::Access;
 use x520_model::sfp::Module;
-use x520_model::{Diagnostic, Faults};
+use x520_model::{Diagnostic, Faults, Offers};
 
 use crate::bench::{Bench, Port, small};
 use crate::input::Input;
@@ -127,9 +128,11 @@ struct Books {
 }
 
 impl Books {
-    fn new(steering: Steering) -> Self {
-        let config = x520::Config { receive_queues: 2, transmit_queues: 2, max_frame: 2500, steering, ..small() };
-        let mut b = Bench::with(config, filter(0), x520_model::Config::default());
+    fn new(steering: Steering, medium: Medium) -> Self {
+        let config =
+            x520::Config { receive_queues: 2, transmit_queues: 2, max_frame: 2500, steering, medium, ..small() };
+        let backplane = (medium == Medium::Backplane).then(|| Offers::ALL.autoc());
+        let mut b = Bench::with(config, filter(0), x520_model::Config { backplane, ..x520_model::Config::default() });
         b.until_up();
         Self { b, next: 0, out: Default::default(), sent: 0, dropped: 0, came: 0, serial: 0, last: [0; 2], steering }
     }
@@ -287,8 +290,15 @@ impl Books {
                     10 => m.faults.module_slow = 900,
                     11 => m.faults.firmware_owns = 1 << 6 | 1 << 8,
                     12 => m.faults.configuration_hangs = true,
-                    13 => m.set_module(Module::named("passive")),
-                    14 => m.set_module(Module::named("ten-t")),
+                    // A card with a cage, or one for a backplane, sees it.
+                    13 => {
+                        m.set_module(Module::named("passive"));
+                        m.set_offers(Offers::KX);
+                    }
+                    14 => {
+                        m.set_module(Module::named("ten-t"));
+                        m.set_offers(Offers::KR);
+                    }
                     _ => m.set_module(None),
                 }
             }
@@ -355,6 +365,7 @@ impl Books {
         self.heal();
         self.b.model.borrow_mut().set_cable(true);
         self.b.model.borrow_mut().set_module(Module::named("sr"));
+        self.b.model.borrow_mut().set_offers(Offers::ALL);
         self.nic().set_filter(filter(0));
         self.carry_on(3_000);
         // The link may have come only at the end, after a look into the cage. Then no frame has been missed yet.
@@ -424,9 +435,11 @@ fn excused(d: &Diagnostic, revoked: bool, own: Option<core::ops::Range<u64>>, hu
 /// The driver is wrong.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let steering = if input.flag() { Steering::Addresses } else { Steering::Flows };
+    let kind = input.byte();
+    let steering = if kind & 1 != 0 { Steering::Addresses } else { Steering::Flows };
+    let medium = if kind & 2 != 0 { Medium::Backplane } else { Medium::Cage };
     let steps: Vec<Step> = std::iter::from_fn(|| step(&mut input)).take(MOST_STEPS).collect();
-    let mut books = Books::new(steering);
+    let mut books = Books::new(steering, medium);
     for step in &steps {
         books.take(step);
     }

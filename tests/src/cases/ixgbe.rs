@@ -62,8 +62,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     ]
 }
 
-const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 384, reboots: false, options: "" };
-const B: Setup = Setup { name: "b", number: 2, cpus: 1, memory_mib: 384, reboots: false, options: "" };
+const A: Setup =
+    Setup { name: "a", number: 1, cpus: 1, memory_mib: 384, reboots: false, options: "", backplane: false };
+const B: Setup =
+    Setup { name: "b", number: 2, cpus: 1, memory_mib: 384, reboots: false, options: "", backplane: false };
 
 /// The tests of `ethtool -t`: registers, EEPROM, interrupt, loopback, link.
 const SELF_TESTS: u64 = 5;

@@ -18,7 +18,8 @@ use crate::setup::{Setup, Uplink};
 pub const PEER: u8 = 9;
 
 /// The machine with Debian at the other end.
-pub const OUTSIDE: Peer = Peer { name: "outside", number: PEER, cpus: 1, memory_mib: 512, reboots: false, options: "" };
+pub const OUTSIDE: Peer =
+    Peer { name: "outside", number: PEER, cpus: 1, memory_mib: 512, reboots: false, options: "", backplane: false };
 
 /// A guest that obeys.
 pub fn guest(number: usize) -> Guest {

@@ -97,6 +97,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             steering,
         ),
         alone(Scenario::new("uplink-panic", panics, QEMU).taking_turns(), panic),
+        alone(
+            scenario(
+                "uplink-backplane",
+                "cards for a backplane at both ends: sidecore and Debian's ixgbe negotiate KR, traffic; an end that has KX only, and none",
+            )
+            .taking_turns(),
+            backplane,
+        ),
     ]
 }
 
@@ -218,28 +226,30 @@ const MODULES: [(&str, &str, u64); 4] = [
     ("sr", "SFP+ module 10GBASE-SR, Intel Corp MODEL-SR", 10_000),
 ];
 
+/// Waits until the uplink's port is said to be so, and has this rate in Mb/s. Returns the uplink's name.
+fn until_port(session: &mut Session, says: &str, rate: u64) -> Result<String> {
+    let deadline = Instant::now() + seconds(60);
+    loop {
+        let counters = session.counters()?;
+        let uplink = counters.engines.iter().flat_map(|engine| &engine.uplinks).next().context("no uplink")?;
+        if uplink.port.starts_with(says) && uplink.count("link_mbits") == rate {
+            return Ok(uplink.name.clone());
+        }
+        let (port, rate) = (&uplink.port, uplink.count("link_mbits"));
+        ensure!(Instant::now() < deadline, "{port:?}, {rate} Mb/s, and {says:?} is wanted");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
 fn modules(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     let Joined { session, nic, .. } = joined;
     let console = session.console()?;
     let reported = "SFP+ module 10GBASE-SR, Intel Corp MODEL-SR";
     ensure!(console.contains(reported), "the report does not have {reported:?}");
-    let uplink = |counters: &Counters| {
-        let uplink = counters.engines.iter().flat_map(|engine| &engine.uplinks).next();
-        uplink.map(|uplink| (uplink.name.clone(), uplink.port.clone(), uplink.count("link_mbits")))
-    };
     let mut name = String::new();
     for (module, says, rate) in MODULES {
         nic.module(module, 10_000)?;
-        let deadline = Instant::now() + seconds(60);
-        loop {
-            let (known, port, now) = uplink(&session.counters()?).context("no uplink")?;
-            name = known;
-            if port.starts_with(says) && now == rate {
-                break;
-            }
-            ensure!(Instant::now() < deadline, "with the module {module}: {port:?}, {now} Mb/s");
-            thread::sleep(Duration::from_millis(200));
-        }
+        name = until_port(session, says, rate).with_context(|| format!("with the module {module}"))?;
         ensure!(session.console()?.contains(says), "the console does not have {says:?}");
     }
     context.figures.exactly("modules that were told", MODULES.len(), 4)?;
@@ -258,6 +268,48 @@ fn modules(context: &mut Context<'_>, joined: &mut Joined) -> Result<()> {
     }
     context.figures.exactly("states of the light that blinks", seen.len(), 2)?;
     nobody_complains(context, nic, "sidecore")
+}
+
+/// What the other end of the backplane offers (`None`: it is gone), what is said of the port then, and the rate in Mb/s.
+const BACKPLANES: [(Option<&str>, &str, u64); 4] = [
+    (Some("kx"), "backplane: offers KR KX4 KX", 1_000),
+    (None, "backplane: offers KR KX4 KX; the other end does not negotiate", 0),
+    (Some("kx4,kx"), "backplane: offers KR KX4 KX", 10_000),
+    (Some("kr,kx4,kx"), "backplane: offers KR KX4 KX", 10_000),
+];
+
+fn backplane(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let (pings, mib) = if context.full { (500, 256) } else { (50, 16) };
+    let mut setup = connected("uplink-backplane", &[guest(1), guest(2)]);
+    setup.uplink = Uplink::X520Backplane;
+    let outside = Peer { backplane: true, ..OUTSIDE };
+    let Joined { mut session, mut nic, mut peer } = boot(context, &setup, &outside, &["a", "b"], false)?;
+    let console = session.console()?;
+    for reported in ["82599 for a backplane, KR", "backplane: offers KR KX4 KX"] {
+        ensure!(console.contains(reported), "the report does not have {reported:?}");
+    }
+    peer.ask("carrier:on", seconds(60))?;
+    let link = peer.ask("link", seconds(60))?;
+    context.figures.exactly("Mb/s of the link, by ixgbe", number(&link, "speed")?, 10_000)?;
+    let modes = link["modes"].as_str().unwrap_or_default();
+    ensure!(modes.contains("10000baseKR/Full"), "ixgbe has {modes:?} for the port");
+    traffic(context, &mut session, &mut peer, pings, mib)?;
+
+    for (offers, says, rate) in BACKPLANES {
+        match offers {
+            Some(offers) => {
+                nic.cable(true)?;
+                nic.offers(offers)?;
+            }
+            None => nic.cable(false)?,
+        }
+        until_port(&mut session, says, rate)?;
+    }
+    context.figures.exactly("other ends that were told", BACKPLANES.len(), 4)?;
+    ping(context, &mut session, "a", 20)?;
+    nobody_complains(context, &nic, "sidecore")?;
+    nobody_complains(context, &peer.nic, "ixgbe")?;
+    session.shut_down().map(drop)
 }
 
 fn none(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

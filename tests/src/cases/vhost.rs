@@ -111,7 +111,8 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     figures.exactly("ports of testpmd", counts.len(), 2)
 }
 
-const A: Setup = Setup { name: "a", number: 1, cpus: 1, memory_mib: 256, reboots: false, options: "" };
+const A: Setup =
+    Setup { name: "a", number: 1, cpus: 1, memory_mib: 256, reboots: false, options: "", backplane: false };
 const B: Setup = Setup { name: "b", number: 2, ..A };
 
 fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {

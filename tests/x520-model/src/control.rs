@@ -49,6 +49,9 @@ impl Model {
         self.set(Reg::Rah, 0, u32::from_le_bytes([e, f, 0, 0x80]));
         let status = self.get(Reg::Status, 0);
         self.set(Reg::Status, 0, status | u32::from(self.config.port & 1) << 2);
+        if let Some(autoc) = self.config.backplane {
+            self.set(Reg::Autoc, 0, autoc);
+        }
         self.signalled = 0;
         self.throttle = Throttle::default();
         self.latched.clear();

@@ -42,4 +42,5 @@ mod two_wire;
 
 pub use diagnostic::{Diagnostic, Direction};
 pub use faults::Faults;
+pub use link::Offers;
 pub use model::{Config, Model};

@@ -1,5 +1,8 @@
 //! The link: a module, a cable, a laser, and the time until the link is up (data sheet 3.7, 4.6.4, 8.2.3.22).
 //!
+//! A card for a backplane has neither module nor laser. There both ends say which of KR, KX4 and KX they have, and the first of
+//! these that both have becomes the link (802.3 clause 73). In modes without negotiation the other end has to be the same.
+//!
 //! With a module the link needs: the rate that LMS chooses is one of the module's and the other end's; the module's rate
 //! select input says the same; the words for this kind of module have gone from the EEPROM to CORECTL.
 
@@ -32,6 +35,16 @@ const LMS_TEN: u32 = 3;
 const NEGOTIATES: u32 = 1 << 15;
 /// AUTOC2: the link is off in the EEPROM.
 const LINK_OFF: u32 = 7 << 28;
+/// LINKS: negotiation over a backplane has ended.
+const NEGOTIATED: u32 = 1 << 31;
+/// AUTOC: what is offered.
+const KR: u32 = 1 << 16;
+const KX: u32 = 1 << 30;
+const KX4: u32 = 1 << 31;
+/// AUTOC: PAUSE frames are offered, both ways.
+const PAUSE: u32 = 3 << 28;
+/// AUTOC.LMS: 10 Gb/s over four lanes.
+const LMS_TEN_PARALLEL: u32 = 1;
 /// ANLP1: auto-negotiation has left its first state. With nobody to negotiate with it gets no further.
 const NEGOTIATING: u32 = 1 << 16;
 /// AUTOC: force link up.
@@ -39,7 +52,46 @@ const FORCE_UP: u32 = 1;
 /// HLREG0: what is sent comes back.
 const LOOPBACK: u32 = 1 << 15;
 
+/// What one end of a backplane offers to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offers(u32);
+
+impl Offers {
+    /// KR, KX4 and KX.
+    pub const ALL: Self = Self(KR | KX4 | KX);
+    /// KR alone.
+    pub const KR: Self = Self(KR);
+    /// KX4 alone.
+    pub const KX4: Self = Self(KX4);
+    /// KX alone.
+    pub const KX: Self = Self(KX);
+
+    /// The offers with these names, which spaces or commas separate: `kr`, `kx4`, `kx`.
+    #[must_use]
+    pub fn named(names: &str) -> Option<Self> {
+        let one = |name: &str| match name {
+            "kr" => Some(KR),
+            "kx4" => Some(KX4),
+            "kx" => Some(KX),
+            _ => None,
+        };
+        names.split([' ', ',']).map(one).try_fold(0, |all, one| Some(all | one?)).map(Self)
+    }
+
+    /// AUTOC of a card that offers these, and PAUSE frames, by negotiation.
+    #[must_use]
+    pub fn autoc(self) -> u32 {
+        PAUSE | 0x009c_0004 | 4 << LMS_SHIFT | self.0
+    }
+}
+
 impl Model {
+    /// What a backplane's other end offers.
+    pub fn set_offers(&mut self, offers: Offers) {
+        self.link.offers = offers;
+        self.restart_link();
+    }
+
     /// Puts the cable in or pulls it out.
     pub fn set_cable(&mut self, present: bool) {
         if present != self.link.cable {
@@ -104,7 +156,48 @@ impl Model {
         (known && selected && rate == self.link.partner && self.is_set_up()).then_some(bits)
     }
 
+    /// LINKS of a card for a backplane, if the other end is there and there was time enough.
+    fn backplane(&self) -> u32 {
+        let autoc = self.get(Reg::Autoc, 0);
+        let negotiates = autoc & NEGOTIATES != 0;
+        let mine = match autoc >> LMS_SHIFT & 7 {
+            LMS_ONE | LMS_ONE_NEGOTIATED => KX,
+            LMS_TEN_PARALLEL => KX4,
+            LMS_TEN => KR,
+            _ => autoc & (KR | KX4 | KX),
+        };
+        let both = mine & self.link.offers.0;
+        let link = if both & (KR | KX4) != 0 {
+            LINKS_UP | TEN
+        } else if both != 0 {
+            LINKS_UP | ONE
+        } else {
+            0
+        };
+        link | if negotiates { NEGOTIATED } else { 0 }
+    }
+
+    fn update_backplane(&mut self) {
+        let was = self.link_is_up();
+        let off = self.get(Reg::Autoc2, 0) & LINK_OFF != 0;
+        let forced = self.get(Reg::Autoc, 0) & FORCE_UP != 0;
+        let links = match self.link.cable && self.now >= self.link.ready && !off {
+            true => self.backplane(),
+            false if forced => LINKS_UP | TEN,
+            false => 0,
+        };
+        self.set(Reg::Links, 0, links);
+        if was != self.link_is_up() {
+            self.raise_cause(LSC);
+        }
+        let status = self.get(Reg::Status, 0) & !(1 << 7);
+        self.set(Reg::Status, 0, status | u32::from(self.link_is_up()) << 7);
+    }
+
     pub(crate) fn update_link(&mut self) {
+        if self.config.backplane.is_some() {
+            return self.update_backplane();
+        }
         let esdp = self.get(Reg::Esdp, 0) & !MODULE_PRESENT | if self.module.is_some() { MODULE_PRESENT } else { 0 };
         self.set(Reg::Esdp, 0, esdp);
         let was = self.link_is_up();
@@ -123,8 +216,9 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{LASER_OFF, LINKS_UP, ONE, RATE, RATE_OUTPUT, TEN};
-    use crate::model::Model;
+    use super::{LASER_OFF, LINKS_UP, NEGOTIATED, ONE, Offers, RATE, RATE_OUTPUT, TEN};
+    use crate::memory::Memory;
+    use crate::model::{Config, Model};
     use crate::registers::Reg;
     use crate::sfp::Module;
     use crate::testing::{model, set_up};
@@ -201,6 +295,28 @@ mod tests {
         }
         m.set_partner(1_000);
         assert_eq!(links(&mut m, "sr", false, 3), 0, "the other end has another rate");
+    }
+
+    #[test]
+    fn a_backplane_negotiates_for_as_long_as_a_link_takes_and_needs_an_other_end() {
+        let config = Config { module: None, backplane: Some(Offers::KR.autoc()), ..Config::default() };
+        let mut m = Model::new(config, Box::new(Memory::new(1 << 20)));
+        m.set_cable(true);
+        m.advance(499_000);
+        assert_eq!(m.read(Reg::Links.offset(0)), 0);
+        m.advance(1_000);
+        assert_eq!(m.read(Reg::Links.offset(0)), NEGOTIATED | LINKS_UP | TEN);
+        assert_eq!(m.read(Reg::Esdp.offset(0)) & 4, 0, "no module");
+        m.set_offers(Offers::KX);
+        m.advance(500_000);
+        assert_eq!(m.read(Reg::Links.offset(0)), NEGOTIATED);
+        m.set_cable(false);
+        m.advance(500_000);
+        assert_eq!(m.read(Reg::Links.offset(0)), 0);
+        assert_eq!(
+            (Offers::named("kr,kx4,kx"), Offers::named("kr kx5"), Offers::named("")),
+            (Some(Offers::ALL), None, None)
+        );
     }
 
     #[test]

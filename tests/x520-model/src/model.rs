@@ -30,6 +30,8 @@ pub struct Config {
     pub any_module: bool,
     /// What is in the cage after power-on.
     pub module: Option<Module>,
+    /// AUTOC as the EEPROM of a card for a backplane has it. Such a card has no cage. `None`: a card with a cage.
+    pub backplane: Option<u32>,
 }
 
 impl Default for Config {
@@ -42,6 +44,7 @@ impl Default for Config {
             port: 0,
             any_module: false,
             module: Module::named("sr"),
+            backplane: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::descriptor::PacketRequest;
+use crate::link::Offers;
 use crate::packet::Headers;
 use crate::rss::Hash;
 use crate::segment;
@@ -23,6 +24,8 @@ pub(crate) struct Link {
     pub cable: bool,
     /// The rate of the other end in Mb/s.
     pub partner: u32,
+    /// What a backplane's other end offers.
+    pub offers: Offers,
     /// LINKS shows a signal that is not the module's.
     pub feigned: bool,
     /// Not before then.
@@ -31,7 +34,7 @@ pub(crate) struct Link {
 
 impl Default for Link {
     fn default() -> Self {
-        Self { cable: false, partner: 10_000, feigned: false, ready: 0 }
+        Self { cable: false, partner: 10_000, offers: Offers::ALL, feigned: false, ready: 0 }
     }
 }
 

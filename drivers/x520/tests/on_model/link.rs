@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 
+use x520::id::Medium;
 use x520::nic::{Link, Nic};
 use x520::{Cage, Config, Device, Filter, Status};
-use x520_model::Faults;
 use x520_model::registers::Reg;
 use x520_model::sfp::Module;
+use x520_model::{Faults, Offers};
 
 use crate::bench::{Bench, small};
 
@@ -358,5 +359,75 @@ fn a_module_that_is_replaced_by_its_like_gets_its_words_too() {
     assert_eq!(b.nic.link(), Link::Down);
     look_again(&mut b);
     assert_eq!(b.nic.link(), Link::Up(10_000));
+    b.clean();
+}
+
+/// A card for a backplane with that AUTOC in its EEPROM, whose other end offers something.
+fn backplane(autoc: u32, offers: Offers) -> Bench {
+    let device = x520_model::Config { module: None, backplane: Some(autoc), ..x520_model::Config::default() };
+    let b = Bench::with(Config { medium: Medium::Backplane, ..small() }, Filter::all(), device);
+    b.model.borrow_mut().set_offers(offers);
+    b
+}
+
+#[test]
+fn a_backplane_has_the_best_mode_of_both_ends_and_says_what_it_offers() {
+    let both = "backplane: offers KR KX4 KX";
+    for (own, other, rate, text) in [
+        ("kr,kx4,kx", "kr,kx4,kx", Some(10_000), both),
+        ("kr,kx4,kx", "kx4,kx", Some(10_000), both),
+        ("kr,kx4,kx", "kx", Some(1_000), both),
+        ("kr", "kr", Some(10_000), "backplane: offers KR"),
+        ("kr", "kx", None, "backplane: offers KR; the other end has negotiated, and no link comes of it"),
+        ("kx4", "kx4,kx", Some(10_000), "backplane: offers KX4"),
+    ] {
+        let (own, other) = (Offers::named(own).unwrap(), Offers::named(other).unwrap());
+        let mut b = backplane(own.autoc(), other);
+        settle(&mut b);
+        for _ in 0..6_000 {
+            b.pass(1_000);
+        }
+        assert_eq!((b.nic.link(), said(&b).as_str()), (rate.map_or(Link::Down, Link::Up), text));
+        assert!(!b.nic.port().expect("it has a port").is_obstructed());
+        b.clean();
+    }
+}
+
+#[test]
+fn a_backplane_without_negotiation_is_as_the_eeprom_says() {
+    for (lms, other, rate, text) in [
+        (0, Offers::KX, Some(1_000), "backplane: KX, not negotiated"),
+        (1, Offers::KX4, Some(10_000), "backplane: KX4, not negotiated"),
+        (1, Offers::KX, None, "backplane: KX4, not negotiated"),
+        (3, Offers::KR, Some(10_000), "backplane: mode 3 of AUTOC, by the EEPROM"),
+    ] {
+        let mut b = backplane(0xc09c_0004 | lms << 13, other);
+        settle(&mut b);
+        for _ in 0..6_000 {
+            b.pass(1_000);
+        }
+        assert_eq!((b.nic.link(), said(&b).as_str()), (rate.map_or(Link::Down, Link::Up), text));
+        b.clean();
+    }
+}
+
+#[test]
+fn an_end_of_a_backplane_that_comes_later_has_a_link_without_a_new_start() {
+    let mut b = backplane(Offers::ALL.autoc(), Offers::ALL);
+    assert_eq!(said(&b), "backplane, not set up yet");
+    b.model.borrow_mut().set_cable(false);
+    settle(&mut b);
+    for _ in 0..6_000 {
+        b.pass(1_000);
+    }
+    assert_eq!(said(&b), "backplane: offers KR KX4 KX; the other end does not negotiate");
+    let written = b.model.borrow().accesses().1;
+    b.model.borrow_mut().set_cable(true);
+    b.until_up();
+    assert_eq!((b.nic.link(), said(&b).as_str()), (Link::Up(10_000), "backplane: offers KR KX4 KX"));
+    assert_eq!(b.model.borrow().accesses().1, written, "it negotiates by itself");
+    let autoc = b.model.borrow_mut().read(Reg::Autoc.offset(0));
+    assert_eq!(autoc & 3 << 28, 0, "no PAUSE is offered");
+    assert_eq!(b.model.borrow_mut().read(Reg::Esdp.offset(0)) & 1 << 11, 0, "no pin of a module is driven");
     b.clean();
 }

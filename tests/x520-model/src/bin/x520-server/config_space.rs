@@ -1,5 +1,9 @@
 //! Configuration space of the function (data sheet 9.3).
 
+/// PCI device identifier of a card with an SFP+ cage.
+pub const CAGE: u16 = 0x10fb;
+/// The same of a mezzanine card whose link is KR over a backplane.
+pub const BACKPLANE: u16 = 0x1517;
 /// MSI-X vectors.
 pub const VECTORS: u32 = 64;
 
@@ -27,15 +31,18 @@ const EXPRESS: usize = 0xa0;
 
 /// The registers, and which of their bits can be written.
 pub struct ConfigSpace {
+    device: u16,
     bytes: Vec<u8>,
     writable: Vec<u8>,
 }
 
 impl ConfigSpace {
-    pub fn new() -> Self {
-        let mut c = Self { bytes: vec![0; BYTES], writable: vec![0; BYTES] };
-        // Vendor and device 82599 SFI/SFP+; capabilities; Ethernet; subsystem: X520.
-        c.put(0x00, &[0x86, 0x80, 0xfb, 0x10, 0, 0, 0x10, 0, 0x01, 0, 0, 2, 16]);
+    /// `device`: the PCI device identifier.
+    pub fn new(device: u16) -> Self {
+        let mut c = Self { device, bytes: vec![0; BYTES], writable: vec![0; BYTES] };
+        // Vendor and device; capabilities; Ethernet; subsystem: X520.
+        let [low, high] = device.to_le_bytes();
+        c.put(0x00, &[0x86, 0x80, low, high, 0, 0, 0x10, 0, 0x01, 0, 0, 2, 16]);
         c.put(0x2c, &[0x86, 0x80, 0x0c, 0x00]);
         c.put(0x34, &[POWER as u8]);
         c.allow(COMMAND, &[0x46, 0x05]);
@@ -105,7 +112,7 @@ impl ConfigSpace {
         }
         let awake = slept && !self.sleeps();
         if awake {
-            *self = Self::new();
+            *self = Self::new(self.device);
         }
         awake
     }
@@ -113,7 +120,7 @@ impl ConfigSpace {
 
 #[cfg(test)]
 mod tests {
-    use super::{BAR0, BAR4, COMMAND, ConfigSpace, MSIX, PMCSR, STATUS};
+    use super::{BAR0, BAR4, CAGE, COMMAND, ConfigSpace, MSIX, PMCSR, STATUS};
 
     fn word(c: &ConfigSpace, at: usize) -> u32 {
         let mut bytes = [0; 4];
@@ -123,7 +130,7 @@ mod tests {
 
     #[test]
     fn it_is_an_82599_with_two_bars_that_tell_their_size() {
-        let mut c = ConfigSpace::new();
+        let mut c = ConfigSpace::new(CAGE);
         assert_eq!((word(&c, 0), word(&c, 8) >> 16), (0x10fb_8086, 0x0200));
         for (bar, size) in [(BAR0, 0x2_0000), (BAR4, 0x4000)] {
             assert!(!c.write(bar as u64, &[0xff; 8]));
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn capabilities_are_a_chain_and_msix_has_its_vectors() {
-        let c = ConfigSpace::new();
+        let c = ConfigSpace::new(CAGE);
         let (mut at, mut kinds) = (word(&c, 0x34) & 0xff, Vec::new());
         while at != 0 {
             kinds.push(word(&c, at as usize) & 0xff);
@@ -149,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_pin_is_told_in_the_status_and_shown_unless_it_is_off() {
-        let mut c = ConfigSpace::new();
+        let mut c = ConfigSpace::new(CAGE);
         assert!(c.set_pin(true));
         assert_eq!(word(&c, STATUS) >> 3 & 1, 1);
         assert!(!c.write(COMMAND as u64, &[6, 4]));
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn d3hot_is_kept_and_the_way_back_is_a_reset() {
-        let mut c = ConfigSpace::new();
+        let mut c = ConfigSpace::new(CAGE);
         assert!(!c.write(BAR0 as u64, &[0, 0, 0x40, 0xfe]) && !c.write(COMMAND as u64, &[6, 0]));
         // D1 and D2 do not exist.
         for (wanted, is) in [(1, 0), (3, 3), (2, 3), (3, 3)] {

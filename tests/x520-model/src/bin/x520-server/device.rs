@@ -13,9 +13,9 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 use x520_model::registers::Reg;
 use x520_model::sfp::Module;
-use x520_model::{Faults, Model, pcap};
+use x520_model::{Faults, Model, Offers, pcap};
 
-use crate::config_space::{ConfigSpace, VECTORS};
+use crate::config_space::{BACKPLANE, CAGE, ConfigSpace, VECTORS};
 use crate::memory::{GuestMemory, Touched};
 
 /// Bytes of the shortest frame on a wire, without FCS.
@@ -47,13 +47,18 @@ struct Pin {
     masked: bool,
 }
 
+/// The configuration space of a card.
+fn space(config: &x520_model::Config) -> ConfigSpace {
+    ConfigSpace::new(if config.backplane.is_some() { BACKPLANE } else { CAGE })
+}
+
 impl Device {
     pub fn new(config: x520_model::Config, wake: Arc<Condvar>, capture: Option<pcap::Writer<File>>) -> Self {
         let memory = GuestMemory::default();
         Self {
             model: start(config, &memory, true),
             config,
-            space: ConfigSpace::new(),
+            space: space(&config),
             memory,
             vectors: (0..VECTORS).map(|_| None).collect(),
             pin: Pin::default(),
@@ -127,6 +132,14 @@ impl Device {
                 self.turn(None);
             });
             return rate.is_some();
+        }
+        if let Some(offers) = command.strip_prefix("offers ") {
+            let offers = Offers::named(offers);
+            offers.inspect(|&offers| {
+                self.model.set_offers(offers);
+                self.turn(None);
+            });
+            return offers.is_some();
         }
         let Some((address, bytes)) = command.strip_prefix("watch ").and_then(|rest| rest.split_once(' ')) else {
             return false;
@@ -351,7 +364,7 @@ impl ServerBackend for Shared {
     fn reset(&mut self) -> Result<(), Error> {
         let mut device = self.device();
         device.restart();
-        device.space = ConfigSpace::new();
+        device.space = space(&device.config);
         device.tell_master();
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! | `fail gone`, `fail receive-stalled`, `fail transmit-stalled`, `fail nothing` | | what goes wrong from now on |
 //! | `fail module-silent`, `fail module-bad`, `fail module-slow` | | the same, of the module's two wires |
 //! | `partner 1000`, `partner 10000` | | the rate of the wire's other end in Mb/s |
+//! | `offers NAMES` | | what a backplane's other end offers, of `kr`, `kx4`, `kx` |
 //! | `lights` | `lights LEDCTL` | the register of the lights, in hexadecimal |
 //! | `touched` | `touched READS WRITES` | what was counted |
 //! | | `bus-master on`, `bus-master off` | when it changes |
@@ -40,8 +41,8 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
 };
 use vfio_user::{IrqInfo, Server, ServerRegion};
-use x520_model::pcap;
 use x520_model::sfp::Module;
+use x520_model::{Offers, pcap};
 
 use crate::device::{Device, Shared, lock};
 use crate::memory::Touched;
@@ -61,6 +62,9 @@ struct Options {
     /// Module in the SFP+ cage: a name of `x520_model::sfp`, or `none`.
     #[arg(long, value_parser = module, default_value = "sr")]
     module: ModuleChoice,
+    /// A card for a backplane instead of one with a cage. It offers these, of `kr`, `kx4`, `kx`, with commas between them.
+    #[arg(long, value_parser = offers, conflicts_with = "module")]
+    backplane: Option<Offers>,
     /// Which port of the card it is: 0 or 1.
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..2), default_value = "0")]
     port: u8,
@@ -98,6 +102,10 @@ fn module(name: &str) -> Result<ModuleChoice, String> {
     }
 }
 
+fn offers(names: &str) -> Result<Offers, String> {
+    Offers::named(names).ok_or_else(|| format!("{names}: the modes of a backplane are kr, kx4, kx"))
+}
+
 fn mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Result<Vec<u8>, _> = text.split(':').map(|b| u8::from_str_radix(b, 16)).collect();
     bytes.ok().and_then(|b| b.try_into().ok()).ok_or_else(|| format!("{text} is no MAC address: six hexadecimal bytes"))
@@ -125,7 +133,8 @@ fn serve(options: Options) -> Result<(), String> {
         transmit_buffer: TRANSMIT_BUFFER,
         port: options.port,
         any_module: options.any_module,
-        module: options.module.0,
+        module: options.module.0.filter(|_| options.backplane.is_none()),
+        backplane: options.backplane.map(Offers::autoc),
         ..x520_model::Config::default()
     };
     if let Some(mac) = options.mac {
