@@ -5,7 +5,7 @@ use alloc::string::String;
 use control::{ANSWER, Caller, Channel, EVENTS, Event, NoMemory, Permissions, Record, collect};
 use spin::Mutex;
 
-/// Bytes of everybody's part of the heap that the channel keeps or may need.
+/// Bytes of the control core's part of the heap that the channel keeps or may need.
 pub const HEAP_BYTES: usize = ANSWER + EVENTS + (16 << 10);
 
 /// The control core's end.
@@ -28,6 +28,9 @@ pub struct End {
 }
 
 /// `None`: no guest manages the machine. Only the control core uses it.
+#[expect(unsafe_code, reason = "in data that guests' cores and idle cores do not map")]
+// SAFETY: the section is data like any other.
+#[unsafe(link_section = ".control")]
 pub static END: Mutex<Option<End>> = Mutex::new(None);
 
 /// Tells the guest an event. `of`: the guest whose output it is. It needs the permission `console` to see one. Its own output is

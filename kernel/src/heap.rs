@@ -38,8 +38,8 @@ use talc::{TalcLock, source::Manual};
 const BYTES: u64 = if cfg!(feature = "count") { 64 << 20 } else { 4 << 20 };
 /// Bytes of everybody's part without the cores: the engines, the decoder's tables, SVM's permission maps.
 const SHARED_BYTES: u64 = 512 << 10;
-/// Bytes of everybody's part for each core, at most: the core, its GDT and TSS, its map.
-const CORE_BYTES: u64 = 1 << 10;
+/// Bytes of everybody's part for each core, at most: the core, its GDT and TSS, its map, and the box of its job.
+const CORE_BYTES: u64 = 3 << 10;
 /// Bytes of memory given to a part that it needs for itself, at most.
 const OVERHEAD: u64 = 4096;
 

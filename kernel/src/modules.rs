@@ -27,6 +27,9 @@ static HEAP: Mutex<u64> = Mutex::new(0);
 static HASHES: Once<Vec<(&'static str, Sha256)>> = Once::new();
 
 /// The modules that were put. Only the control core uses it.
+#[expect(unsafe_code, reason = "in data that guests' cores and idle cores do not map")]
+// SAFETY: the section is data like any other.
+#[unsafe(link_section = ".control")]
 static STORE: Mutex<Store<'static>> = Mutex::new(Store::new(&mut []));
 
 /// Takes `bytes` of memory for modules that come while the machine runs. Call it once.

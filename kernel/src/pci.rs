@@ -8,6 +8,7 @@ use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
 use drivers::pci::{Address, BadBar, ConfigSpace, MemoryBar, Seen, command};
 use drivers::usb::TakenOver;
+use findings::machine::Elsewhere;
 use spin::{Mutex, Once};
 
 /// A PCI function that is not a bridge.
@@ -15,7 +16,9 @@ use spin::{Mutex, Once};
 pub struct Function {
     /// The way to its configuration space.
     space: ConfigSpace,
-    /// Its address.
+    /// Its segment.
+    segment: u16,
+    /// Its address in the segment.
     pub at: Address,
     /// Vendor ID.
     pub vendor: u16,
@@ -39,8 +42,8 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 pub struct Scanned {
     /// The number of functions in segment 0, without bridges.
     pub functions: usize,
-    /// Their number in other segments.
-    pub elsewhere: usize,
+    /// Those of other segments.
+    pub elsewhere: &'static [Function],
     /// Those that were active.
     pub active: Vec<Function>,
     /// Bridges to PCI that the firmware has given no bus.
@@ -57,7 +60,7 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
     let [here, elsewhere] = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
         let [mut here, mut elsewhere] = [Vec::new(), Vec::new()];
-        let mut look = |space: ConfigSpace, bus, list: &mut Vec<Function>| {
+        let mut look = |space: ConfigSpace, segment, bus, list: &mut Vec<Function>| {
             // SAFETY: only the boot core runs, and the windows are mapped.
             unsafe {
                 space.scan_bus(bus, |Seen { at, vendor, device, class, secondary }| {
@@ -65,7 +68,7 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
                         without_bus.push(at);
                     }
                     if class >> 16 != BRIDGE {
-                        list.push(Function { space, at, vendor, device, class });
+                        list.push(Function { space, segment, at, vendor, device, class });
                     }
                 });
             }
@@ -73,10 +76,10 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
         for bus in 0..=u8::MAX {
             let window =
                 windows.iter().find(|window| window.segment == 0 && (window.first..=window.last).contains(&bus));
-            look(window.map_or(ConfigSpace::Ports, space), bus, &mut here);
+            look(window.map_or(ConfigSpace::Ports, space), 0, bus, &mut here);
         }
         for window in windows.iter().filter(|window| window.segment != 0) {
-            (window.first..=window.last).for_each(|bus| look(space(window), bus, &mut elsewhere));
+            (window.first..=window.last).for_each(|bus| look(space(window), window.segment, bus, &mut elsewhere));
         }
         let all = || here.iter().chain(&elsewhere);
         let mut pages = Pages::default();
@@ -87,7 +90,7 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
         active.extend(all().filter(|function| unsafe { function.space.silence(function.at).any() }));
         [here, elsewhere]
     });
-    Scanned { functions: here.len(), elsewhere: elsewhere.len(), active, without_bus, usb: taken }
+    Scanned { functions: here.len(), elsewhere, active, without_bus, usb: taken }
 }
 
 fn space(&EcamWindow { base, first, last, .. }: &EcamWindow) -> ConfigSpace {
@@ -106,7 +109,7 @@ pub fn chipset_functions(windows: &[EcamWindow]) -> Vec<Function> {
         // standard header, whose reading has no side effect.
         let (id, class) = unsafe { (space.read(at, 0), space.read(at, 8) >> 8) };
         let (vendor, device) = (id as u16, (id >> 16) as u16);
-        (vendor != u16::MAX).then_some(Function { space, at, vendor, device, class })
+        (vendor != u16::MAX).then_some(Function { space, segment: 0, at, vendor, device, class })
     });
     functions.collect()
 }
@@ -117,6 +120,12 @@ pub fn functions() -> Option<&'static [Function]> {
 }
 
 impl Function {
+    /// What the report says of a function of another segment than 0.
+    pub const fn elsewhere(&self) -> Elsewhere<Address> {
+        let &Self { segment, at, vendor, device, class, .. } = self;
+        Elsewhere { segment: segment as u32, at, vendor, device, class }
+    }
+
     /// The way to its configuration space.
     pub const fn space(&self) -> ConfigSpace {
         self.space

@@ -9,7 +9,7 @@
 
 use crate::{
     arch::{CoreIndex, MAX_CORES, frame::Frame, number, time},
-    console, cores,
+    channel, console, cores,
     facts::facts,
 };
 use core::{
@@ -73,13 +73,14 @@ pub fn received(line: &str) -> bool {
 }
 
 /// Tells where things are that only the control core and engines' cores map (this line and the list of boot modules on the heap,
-/// what waits for the consoles in the image), and what every core maps (the boot core's box on the heap).
+/// what waits for the consoles and the management guest's channel in the image), and what every core maps (the boot core's box on the heap).
 fn tell_where(line: &str) {
     let modules = facts().modules.as_ptr().addr();
     let waiting = console::place_of_waiting();
+    let channel = ptr::from_ref(&channel::END).addr();
     let core = cores::get(0).map_or(0, |core| ptr::from_ref(core).addr());
     let line = line.as_ptr().addr();
-    log::info!("where {{\"control\":[{line},{modules},{waiting}],\"everybody\":[{core}]}}");
+    log::info!("where {{\"control\":[{line},{modules},{waiting},{channel}],\"everybody\":[{core}]}}");
 }
 
 fn read(index: CoreIndex, address: u64) -> Option<u64> {

@@ -302,7 +302,7 @@ fn find_pci() {
     let pci::Scanned { functions, elsewhere, active, without_bus, usb } = pci::scan(windows);
     report::add_all(findings::machine::configuration_space(windows));
     report::add_all([findings::machine::pci_devices(functions)]);
-    report::add_all(findings::machine::elsewhere(elsewhere));
+    report::add_all(findings::machine::elsewhere(elsewhere.iter().map(pci::Function::elsewhere)));
     for at in without_bus {
         report::warning(format!("PCI bridge at {at}: the firmware gave it no bus, so that nothing behind it is found"));
     }

@@ -72,7 +72,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         needs: "it has other queues and filters than the 82599, and would need a driver of its own",
     },
     Unsupported {
-        devices: &[0x10f9, 0x10fc, 0x151c, 0x1558],
+        devices: &[0x10f9, 0x10fc, 0x151c, 0x154f, 0x1558],
         name: "Intel 82599 with another port",
         needs: "its link goes by CX4, XAUI, a 10GBASE-T PHY or QSFP, and the driver sets up links of SFP+ modules and of backplanes only",
     },

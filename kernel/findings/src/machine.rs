@@ -1,6 +1,8 @@
 //! Memory, cores, PCI: what the firmware's tables and the devices say.
 
 use alloc::{format, string::String, vec::Vec};
+use core::fmt;
+
 use boot::acpi::EcamWindow;
 use control::ReportEntry;
 use drivers::ioapic::Masked;
@@ -59,14 +61,41 @@ pub fn pci_devices(count: usize) -> ReportEntry {
     found(format!("{count} PCI devices; no IOMMU is used, so a device driven later has to be trusted"))
 }
 
-/// The PCI functions of segments other than 0 that are no bridges. `None`: there are none.
-#[must_use]
-pub fn elsewhere(count: usize) -> Option<ReportEntry> {
-    (count != 0).then(|| {
-        fallback(format!(
-            "{count} PCI devices are in segments other than 0: their bus mastering and MSI are off, and sidecore drives none of them"
-        ))
-    })
+/// A PCI function of a segment other than 0.
+pub struct Elsewhere<A> {
+    /// The segment.
+    pub segment: u32,
+    /// Bus, device and function.
+    pub at: A,
+    /// Vendor identifier.
+    pub vendor: u16,
+    /// Device identifier.
+    pub device: u16,
+    /// Class code, 24 bits.
+    pub class: u32,
+}
+
+/// Class code of NVMe controllers.
+const NVME: u32 = 0x01_0802;
+
+/// The PCI functions of segments other than 0 that are no bridges: their number, and each that sidecore would drive in segment 0.
+pub fn elsewhere<A: fmt::Display>(all: impl IntoIterator<Item = Elsewhere<A>>) -> Vec<ReportEntry> {
+    let (mut count, mut said) = (0_usize, Vec::new());
+    for Elsewhere { segment, at, vendor, device, class } in all {
+        count = count.saturating_add(1);
+        let name = if class == NVME { Some("NVMe controller") } else { nic(vendor, device) };
+        if let Some(name) = name {
+            said.push(fallback(format!(
+                "{name} at {at} of segment {segment} ({vendor:04x}:{device:04x}): sidecore drives devices of segment 0 only; put the card into \
+                 another slot, mostly one of the first processor"
+            )));
+        }
+    }
+    if count != 0 {
+        let all = "are in segments other than 0: their bus mastering and MSI are off, and sidecore drives none of them";
+        said.insert(0, fallback(format!("{count} PCI devices {all}")));
+    }
+    said
 }
 
 /// What became of the I/O APICs: for each its address, and what was masked (`None`: none answers there).
@@ -162,8 +191,20 @@ mod tests {
 
     #[test]
     fn devices_of_other_segments_are_told_only_if_there_are_some() {
-        assert_eq!(elsewhere(0), None);
-        assert!(elsewhere(3).is_some_and(|said| said.text.starts_with("3 PCI devices are in segments other than 0")));
+        assert_eq!(elsewhere::<&str>([]), []);
+        let of = |at, vendor, device, class| Elsewhere { segment: 2, at, vendor, device, class };
+        let said = elsewhere([
+            of("01:00.0", 0x8086, 0x10fb, 0x02_0000),
+            of("02:00.0", 0x8086, 0x1528, 0x02_0000),
+            of("03:00.0", 0x144d, 0xa80a, 0x01_0802),
+        ]);
+        let begin = [
+            "3 PCI devices are in segments other than 0",
+            "82599 SFP+ at 01:00.0 of segment 2 (8086:10fb): sidecore drives devices of segment 0 only",
+            "NVMe controller at 03:00.0 of segment 2 (144d:a80a): sidecore drives devices of segment 0 only",
+        ];
+        assert_eq!(said.len(), begin.len());
+        assert!(said.iter().zip(begin).all(|(said, begin)| said.text.starts_with(begin)), "{said:?}");
     }
 
     #[test]

@@ -127,6 +127,7 @@ impl Engine {
         let copier = copier();
         let (uplinks, known): (Vec<_>, Vec<_>) =
             setup.uplinks.into_iter().map(|ConfiguredUplink { path, known }| (path, known)).unzip();
+        let asks = Mutex::new(Asks::new(LOOK.saturating_add(1)));
         // Guests' cores ring its doorbells.
         let shared = For::everybody();
         let engine: &'static Self = Box::leak(Box::new(Self {
@@ -134,7 +135,7 @@ impl Engine {
             core: setup.core.map_or(0, |core| core.index),
             node: setup.node,
             control: Control::new(),
-            asks: Mutex::new(Asks::new(LOOK.saturating_add(1))),
+            asks,
             observer: Watcher::new(setup.core.map_or(0, |core| core.index)),
             targets: Targets::new(),
             console_bell: Bell::new(),

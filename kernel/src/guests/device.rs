@@ -9,12 +9,15 @@ use crate::{
 use alloc::{boxed::Box, format, string::String};
 use config::{GuestDevice, Offloads};
 use control::{NoMemory, Text, sentence};
-use core::fmt;
+use core::{
+    fmt,
+    sync::atomic::{AtomicU32, Ordering},
+};
 use engine::{pair::Half, schedule::GuestWeight, slots::MAX_SLOTS};
 use entropy::counters::EntropyCounters;
 use memory::GuestMemory;
 use net::{counters::PortCounters, features::Features, port::Port};
-use virtio::{config::DeviceConfig, shared::Shared};
+use virtio::{config::DeviceConfig, fault::Fault, shared::Shared};
 
 /// A device. It has the same slot of the same engine for as long as sidecore runs.
 pub struct Device {
@@ -25,7 +28,12 @@ pub struct Device {
     /// The state that the guest's vCPUs and the engine share.
     pub shared: &'static Shared,
     kind: Kind,
+    /// The faults that were told, one bit for each by its number.
+    told: AtomicU32,
 }
+
+// Each fault has a bit.
+const _: () = assert!(Fault::COUNT <= u32::BITS as usize);
 
 /// The kind of a device, with what only that kind has.
 enum Kind {
@@ -114,7 +122,8 @@ impl Device {
             return Err(format!("engine {} has slots for {MAX_SLOTS} devices and all are taken", engine.id()));
         }
         let (kind, config) = Kind::of(all, device)?;
-        Ok(Self { engine, slot, shared: Box::leak(Box::new(Shared::new(config))), kind })
+        let shared = Box::leak(Box::new(Shared::new(config)));
+        Ok(Self { engine, slot, shared, kind, told: AtomicU32::new(0) })
     }
 
     /// Asks its engine to attach it for a new life of its guest. `memory` is the guest's. Its interrupts go to `target`.
@@ -165,9 +174,27 @@ impl Device {
 
     /// Reports what the operator should know of it. Called once a tick. `guest` is the name of its guest.
     pub fn report(&self, guest: &str) {
+        if self.shared.counters().faults.get() != 0 {
+            self.tell_faults(guest);
+        }
         match &self.kind {
             Kind::Block(disk) => disk.report(guest),
             Kind::Net { .. } | Kind::Entropy { .. } | Kind::Console(_) => {}
+        }
+    }
+
+    /// Logs which rules of virtio its driver has broken, each once as long as sidecore runs: a guest may break them without end.
+    #[cold]
+    fn tell_faults(&self, guest: &str) {
+        for (number, (fault, count)) in self.shared.faults().enumerate() {
+            let bit = 1 << number;
+            if count != 0 && self.told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+                log::warn!(
+                    "guest {guest}: {}: its driver broke a rule of virtio: {}; the device stands still until the driver resets it",
+                    self.name(),
+                    fault.text()
+                );
+            }
         }
     }
 

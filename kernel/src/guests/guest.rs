@@ -42,7 +42,7 @@ use memory::maps::GuestLayout;
 use rtrb::Consumer;
 
 /// Most places in a guest's memory that are known to be damaged.
-const MAX_DAMAGED: usize = 64;
+pub const MAX_DAMAGED: usize = 64;
 
 /// A guest.
 pub struct Guest {
@@ -67,7 +67,7 @@ pub struct Guest {
     /// Its memory is zeroes: no life has used it since it was zeroed.
     clean: bool,
     /// The machine's addresses at which its memory is damaged. It stays with the guest, and nobody touches it.
-    damaged: Vec<Range<u64>>,
+    damaged: heapless::Vec<Range<u64>, MAX_DAMAGED>,
     /// An error at this physical address has ended it.
     hit: Option<u64>,
     /// Its cores zero its memory. Then this follows.
@@ -111,7 +111,7 @@ impl Guest {
             reader: Reader::new(),
             machine: None,
             clean: false,
-            damaged: Vec::new(),
+            damaged: heapless::Vec::new(),
             hit: None,
             zeroing: None,
         }
@@ -240,11 +240,12 @@ impl Guest {
     /// memory any more that may be damaged.
     pub fn memory_error(&mut self, location: &Location, ends: bool) {
         let damaged = location.start..location.start.saturating_add(location.bytes);
-        if self.damaged.len() >= MAX_DAMAGED {
+        if !self.damaged.contains(&damaged)
+            && self.damaged.push(damaged).is_err()
+            && let Some(last) = self.damaged.last_mut()
+        {
             // Too many to look for: none of it is touched.
-            self.damaged = [damaged.start..damaged.end, 0..u64::MAX].into();
-        } else if !self.damaged.contains(&damaged) {
-            self.damaged.push(damaged);
+            *last = 0..u64::MAX;
         }
         if ends {
             self.hit.get_or_insert(location.address);
@@ -352,8 +353,6 @@ impl Guest {
                     // It may take long, in one step.
                     core.rests();
                     let _mapped = AtWork::of(core, number);
-                    // It is dropped while its guest is mapped.
-                    let damaged = damaged;
                     memory.zero_part(part, parts, &damaged);
                 });
             }

@@ -17,7 +17,7 @@ const COMMAND_BYTES: usize = 1 << 20;
 /// made.
 pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
 /// Bytes of everybody's part of the heap for the boxes of a guest's cores' jobs, at most.
-pub const JOBS_BYTES: usize = 4 << 10;
+pub const JOBS_BYTES: usize = 16 << 10;
 /// Bytes of the control core's part of the heap for what it knows of a guest, at most.
 const KNOWN_BYTES: usize = 32 << 10;
 

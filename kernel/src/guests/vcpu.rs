@@ -10,7 +10,7 @@
 //! the flag before it empties the mailbox. The back-ends read the flag again just before the guest runs, and `park`
 //! just before the core halts. So a kick is seen wherever it comes.
 
-use super::{console::Console, room::JOBS_BYTES, signal};
+use super::{console::Console, guest::MAX_DAMAGED, room::JOBS_BYTES, signal};
 use crate::{
     arch::{apic, idle, time, timer},
     cache,
@@ -82,9 +82,10 @@ pub struct VcpuJob {
     pub nested_root: u64,
 }
 
-// What a guest's start looks for in everybody's part of the heap is enough for the boxes of its jobs.
+// What a guest's start looks for in everybody's part of the heap is enough for the boxes of its jobs. Those that zero its memory have a
+// list of damaged places.
 const _: () = assert!((size_of::<VcpuJob>() + 64) * (config::MAX_VCPUS as usize) <= JOBS_BYTES);
-const _: () = assert!((size_of::<GuestMemory>() + 128) * (config::MAX_VCPUS as usize) <= JOBS_BYTES);
+const _: () = assert!((size_of::<GuestMemory>() + MAX_DAMAGED * 16 + 256) * (config::MAX_VCPUS as usize) <= JOBS_BYTES);
 
 impl VcpuJob {
     /// Runs the vCPU on this core until its guest stops.

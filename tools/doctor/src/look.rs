@@ -137,7 +137,11 @@ pub fn look(linux: &Linux, cpuid: impl Fn(u32, u32) -> [u32; 4]) -> Vec<Line> {
         // A virtual function is there because Linux has switched it on.
         let device = |f: &&Function| !f.is_bridge() && !f.is_virtual && f.segment < Function::MADE_UP;
         let (here, elsewhere): (Vec<_>, Vec<_>) = all.iter().filter(device).partition(|f| f.segment == 0);
-        [machine::pci_devices(here.len())].into_iter().chain(machine::elsewhere(elsewhere.len())).collect()
+        let elsewhere = elsewhere.into_iter().map(|f| {
+            let at = f.at.as_str();
+            machine::Elsewhere { segment: f.segment, at, vendor: f.vendor, device: f.device, class: f.class }
+        });
+        [machine::pci_devices(here.len())].into_iter().chain(machine::elsewhere(elsewhere)).collect()
     });
     said.readable("whether there is a COM2", linux.has_uart(COM2), |has| {
         if has { Vec::new() } else { vec![machine::no_com2()] }
@@ -310,7 +314,10 @@ impl Said {
 
     /// Which PCI functions sidecore drives, and who drives them in Linux.
     fn functions(&mut self, functions: &[Function]) {
-        for function in functions.iter().filter(|f| f.segment == 0 && !f.is_virtual) {
+        let all = || functions.iter().filter(|f| f.segment == 0 && !f.is_virtual);
+        // sidecore looks by bus, device and function.
+        let first = all().filter(|f| machine::nic(f.vendor, f.device).is_some()).map(|f| &f.at).min();
+        for function in all() {
             let (at, ids) = (&function.at, format!("{:04x}:{:04x}", function.vendor, function.device));
             let driver =
                 function.driver.as_ref().map_or_else(String::new, |name| format!("; Linux drives it by {name}"));
@@ -321,7 +328,12 @@ impl Said {
             match (machine::nic(function.vendor, function.device), function.class) {
                 (Some(name), _) => self.own(
                     ReportKind::Found,
-                    format!("{name} at {at} ({ids}) can be a port: `device = \"{at}\"`{driver}"),
+                    match first == Some(at) {
+                        true => format!(
+                            "{name} at {at} ({ids}) can be a port: `device = \"{at}\"`, and it is what `device = \"first\"` takes{driver}"
+                        ),
+                        false => format!("{name} at {at} ({ids}) can be a port: `device = \"{at}\"`{driver}"),
+                    },
                 ),
                 (None, class) if class >> 16 == NETWORK => self.own(
                     ReportKind::Fallback,
@@ -445,9 +457,11 @@ mod tests {
         let apic = |id: u8, flags: u8| [0, 8, id, id, flags, 0, 0, 0];
         file("sys/firmware/acpi/tables/APIC", &[&[0; 44][..], &apic(0, 1), &apic(1, 1), &apic(2, 0)].concat());
         file("proc/tty/driver/serial", b"0: uart:16550A port:000003F8 irq:4\n1: uart:16550A port:000002F8 irq:3");
-        for (at, vendor, device, class) in
-            [("00:03.0", "0x8086", "0x10fb", "0x020000"), ("00:04.0", "0x8086", "0x1528", "0x020000")]
-        {
+        for (at, vendor, device, class) in [
+            ("00:03.0", "0x8086", "0x10fb", "0x020000"),
+            ("00:04.0", "0x8086", "0x1528", "0x020000"),
+            ("00:05.0", "0x8086", "0x1521", "0x020000"),
+        ] {
             for (name, text) in [("vendor", vendor), ("device", device), ("class", class)] {
                 file(&format!("sys/bus/pci/devices/0000:{at}/{name}"), text.as_bytes());
             }
@@ -462,11 +476,13 @@ mod tests {
         has(ReportKind::Found, "1024 MiB of memory");
         has(ReportKind::Found, "machine checks from 5 banks");
         has(ReportKind::Fallback, "ACPI has no MCFG");
-        has(ReportKind::Found, "2 PCI devices");
+        has(ReportKind::Found, "3 PCI devices");
         has(ReportKind::Found, "2 cores, all started");
         has(ReportKind::Found, "SVM with nested paging and 16 ASIDs");
         has(ReportKind::Decision, "completions are by eli");
-        has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`");
+        has(ReportKind::Found, "can be a port: `device = \"00:03.0\"`, and it is what `device = \"first\"` takes");
+        has(ReportKind::Found, "can be a port: `device = \"00:05.0\"`");
+        assert_eq!(lines.iter().filter(|line| line.text().contains("`device = \"first\"`")).count(), 1);
         has(ReportKind::Fallback, "there is no driver for the Intel X540 at 00:04.0: it has the 82599's queues");
         has(ReportKind::Found, "microcode 0xa0011d1 on all cores");
         assert!(!lines.iter().any(|line| line.text().contains("not alike")), "{lines:#?}");
@@ -495,7 +511,7 @@ mod tests {
         );
         assert!(lines.iter().any(|line| line.text().contains("Updated early from: 0x0a001137")));
         assert!(
-            all.contains(&"2 PCI devices; no IOMMU is used, so a device driven later has to be trusted"),
+            all.contains(&"3 PCI devices; no IOMMU is used, so a device driven later has to be trusted"),
             "{all:#?}"
         );
         assert!(all.iter().any(|text| text.starts_with("1 PCI devices are in segments other than 0")), "{all:#?}");
