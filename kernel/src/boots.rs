@@ -13,7 +13,7 @@ pub mod failure;
 pub mod kept;
 mod store;
 
-use crate::report;
+use crate::{halt::halt, options, report};
 use alloc::{format, string::String, vec};
 use boots::{
     area::LOG,
@@ -89,6 +89,17 @@ pub fn attempt(file: &'static str, hashes: &[(&str, Sha256)]) -> &'static str {
         ));
         file
     }
+}
+
+/// This boot runs `file`, with which the operator would not reach the machine. If the next boot can take `previous.toml`, it does: the
+/// attempts of `file` are used up, and the machine is reset. Otherwise this one goes on, and the report says what is wrong.
+pub fn out_of_reach(file: &str, why: &str) {
+    // With `previous.toml` itself it would be the same again.
+    if file == PREVIOUS || !failure::retries() || options::panic() == Some(0) {
+        return report::warning(format!("{why}, so nobody reaches the machine by its network"));
+    }
+    keep(|record| Record { attempts: attempts::LIMIT, ..record });
+    halt(format_args!("{why}, so nobody would reach the machine by its network: the next boot takes {PREVIOUS}"))
 }
 
 /// Whether this boot took `previous.toml` because the other file has not come to run.

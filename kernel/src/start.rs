@@ -194,6 +194,10 @@ extern "C" fn on_own_stack() -> ! {
     let max_frame = u32::from(mtu.unwrap_or(config::DEFAULT_MTU)) + net::ethernet::ETHERNET_BYTES;
     step::begin(Step::Nics);
     let uplinks = uplink::open_all(&config, max_frame);
+    let has_nic = |number: usize| uplinks.get(number).is_some_and(|uplink| uplink.known.has_nic());
+    if let Some(why) = config::out_of_reach_here(&config, &plan, has_nic) {
+        boots::out_of_reach(&config.file, &why);
+    }
     let scheduling = config.engines.first().map_or(Scheduling::default(), |e| e.scheduling);
     let engine = plan.engines.first().and_then(|&e| cores::get(e as usize)).filter(|c| c.index != 0);
     step::begin(Step::Disks);

@@ -162,6 +162,11 @@ fn open(
 }
 
 impl KnownUplink {
+    /// Whether it has a NIC.
+    pub const fn has_nic(&self) -> bool {
+        self.device.is_some()
+    }
+
     /// Writes a line if what its NIC says of its port has changed. Called once a tick.
     pub fn tell_changes(&self) {
         let changes = self.shared.changes();

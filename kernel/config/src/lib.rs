@@ -84,7 +84,7 @@ pub use nic_needs::{NicNeeds, ReceiveQueues};
 pub use open_ports::open_ports;
 pub use packed::check_packed;
 pub use plan::{Plan, plan};
-pub use reach::out_of_reach;
+pub use reach::{out_of_reach, out_of_reach_here};
 pub use read::{Parsed, ParsedRules, parse, parse_rules};
 pub use rules::{DEFAULT_STORM, Identity, Rules, Vlan};
 pub use setting::Setting;

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::Parsed;
+use crate::{Config, Parsed, Plan};
 
 /// Why the operator of a machine in a rack does not reach it with this configuration, as far as it is checked: nothing of the file
 /// could be read, or it has `[management]`, and no guest that manages starts. `None`: he does, or the file wants nobody to.
@@ -18,6 +18,28 @@ pub fn out_of_reach(parsed: &Parsed) -> Option<String> {
         config.guests.iter().any(|guest| guest.name == management.guest)
     });
     (*wants_management && !manages).then(|| format!("the management guest of {} does not start", config.file))
+}
+
+/// The same of a configuration that is checked against the machine, as it will run: its management guest is left out, or has no core,
+/// or the only NICs of its network cannot be used. `has_nic`: whether the uplink of that number has its NIC.
+#[must_use]
+pub fn out_of_reach_here(config: &Config, plan: &Plan, has_nic: impl Fn(usize) -> bool) -> Option<String> {
+    let management = config.management.as_ref()?;
+    let runs = |number: &usize| plan.guests.get(*number).is_some_and(|cores| !cores.is_empty());
+    let number = config.guests.iter().position(|guest| guest.name == management.guest).filter(runs);
+    let Some(guest) = number.and_then(|number| config.guests.get(number)) else {
+        return Some(format!("the management guest of {} does not start", config.file));
+    };
+    // A device without a name for its uplink may use any of them.
+    let mut nets = guest.nets().map(|net| match net.uplink {
+        Some(uplink) => has_nic(uplink),
+        None => config.uplinks.is_empty() || (0..config.uplinks.len()).any(&has_nic),
+    });
+    let mut has_any = false;
+    if nets.by_ref().inspect(|_| has_any = true).any(|has| has) || !has_any {
+        return None;
+    }
+    Some(format!("the management guest of {} has no NIC for its network", config.file))
 }
 
 #[cfg(test)]
@@ -52,6 +74,24 @@ mod tests {
         ] {
             assert_eq!(why(&MANAGED.replacen(from, to, 1)), "the management guest of f does not start", "{to}");
         }
+    }
+
+    #[test]
+    fn what_this_machine_lacks_matters_too() {
+        let text = |rest: &str| {
+            format!("{MANAGED}[[guest.net]]\nmac = '52:54:00:00:00:09'\n{rest}[[port]]\ndevice = 'first'\n")
+        };
+        let here = |text: &str, cores: &[u32], has_nic: bool| {
+            let parsed = parse("f", text);
+            assert_eq!(parsed.mistakes.len(), 0, "{:?}", parsed.mistakes);
+            let plan = Plan { guests: vec![cores.to_vec()], ..Plan::default() };
+            out_of_reach_here(&parsed.config, &plan, |_| has_nic).unwrap_or_default()
+        };
+        assert_eq!(here(&text(""), &[2], true), "");
+        assert_eq!(here(&text(""), &[2], false), "the management guest of f has no NIC for its network");
+        assert_eq!(here(&text(""), &[], true), "the management guest of f does not start");
+        assert_eq!(here(MANAGED, &[2], false), "", "it is to have no network, so it is reached otherwise");
+        assert_eq!(here("[[guest]]\nname = 'a'\nmemory = '64M'\nkernel = 'k'\n", &[], false), "");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a CPU is vulnerable to.
 //!
 //! Two sources: bits by which a CPU denies a vulnerability, and lists of models. Intel: "Affected Processors: Guidance for
-//! Security Issues on Intel Processors". AMD: bulletins AMD-SB-1037 (retbleed) and AMD-SB-7005 (SRSO).
+//! Security Issues on Intel Processors". AMD: bulletins AMD-SB-1037 (retbleed), AMD-SB-7005 (SRSO) and AMD-SB-7029 (TSA).
 
 #![allow(missing_docs, reason = "the names are Linux's")]
 
@@ -26,6 +26,8 @@ bitflags! {
         const GATHER_DATA_SAMPLING = 1 << 11;
         const REG_FILE_DATA_SAMPLING = 1 << 12;
         const SPEC_RSTACK_OVERFLOW = 1 << 13;
+        const INDIRECT_TARGET_SELECTION = 1 << 14;
+        const TSA = 1 << 15;
     }
 }
 
@@ -98,8 +100,23 @@ impl Processor {
 
     fn affected_intel(&self) -> V {
         let known = FAMILY_6.iter().find(|(models, ..)| models.contains(&self.model));
-        let set = known.map_or(DEFAULT, |&(_, without, besides)| DEFAULT.difference(without) | besides);
+        let mut set = known.map_or(DEFAULT, |&(_, without, besides)| DEFAULT.difference(without) | besides);
+        set.set(V::INDIRECT_TARGET_SELECTION, self.has_its());
         self.undenied(set)
+    }
+
+    /// Whether a guest can steer the host's indirect branches that lie in the lower half of a line of the cache (ITS). Ice Lake, Tiger Lake and
+    /// Rocket Lake have it within a guest and within the host only.
+    const fn has_its(&self) -> bool {
+        // BHI_CTRL came with CPUs that do not have it.
+        !self.bhi_ctrl
+            && match self.model {
+                0x55 => self.stepping > 5, // Cascade Lake, Cooper Lake
+                0x8e => self.stepping > 0xb,
+                0x9e => self.stepping > 0xc,
+                0xa5 | 0xa6 => true, // Comet Lake
+                _ => false,
+            }
     }
 
     /// Takes out what IA32_ARCH_CAPABILITIES denies, and adds what depends on it.
@@ -113,6 +130,7 @@ impl Processor {
             (immune, V::MMIO_STALE_DATA),
             (Says::GDS_NO, V::GATHER_DATA_SAMPLING),
             (Says::RFDS_NO, V::REG_FILE_DATA_SAMPLING),
+            (Says::ITS_NO, V::INDIRECT_TARGET_SELECTION),
         ] {
             if self.says(denial) {
                 set -= denied;
@@ -144,6 +162,10 @@ impl Processor {
         };
         if retbleed && !self.leaf_8.contains(Leaf8Ebx::BTC_NO) {
             set |= V::RETBLEED;
+        }
+        // Zen 3 and Zen 4.
+        if self.vendor == Vendor::Amd && self.family == 0x19 && !self.tsa_no {
+            set |= V::TSA;
         }
         if srso && !self.leaf_21.contains(Leaf21Eax::SRSO_NO) {
             set |= V::SPEC_RSTACK_OVERFLOW;

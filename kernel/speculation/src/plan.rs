@@ -133,7 +133,7 @@ impl Plan {
             ibpb_between_guests: has_ibpb && has(V::SPECTRE_V2),
             ibpb_at_exit,
             reduce,
-            verw: has(V::MDS | V::TSX_ASYNC_ABORT | V::MMIO_STALE_DATA | V::REG_FILE_DATA_SAMPLING),
+            verw: has(V::MDS | V::TSX_ASYNC_ABORT | V::MMIO_STALE_DATA | V::REG_FILE_DATA_SAMPLING | V::TSA),
             l1d_flush: has(V::L1TF) && cpu.leaf_7.contains(Leaf7Edx::L1D_FLUSH) && !cpu.says(Says::SKIP_L1DFL_VMENTRY),
             has_spec_ctrl: cpu.has_spec_ctrl(),
             has_pred_cmd: has_ibpb,

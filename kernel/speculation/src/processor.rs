@@ -31,6 +31,7 @@ bitflags! {
         const GDS_NO = 1 << 26;
         const RFDS_NO = 1 << 27;
         const RFDS_CLEAR = 1 << 28;
+        const ITS_NO = 1 << 62;
     }
 
     /// CPUID leaf 7, EDX.
@@ -62,6 +63,8 @@ bitflags! {
     /// CPUID leaf 0x8000_0021, EAX.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Leaf21Eax: u32 {
+        /// VERW clears buffers.
+        const VERW_CLEAR = 1 << 5;
         const AUTO_IBRS = 1 << 8;
         /// IBPB clears branch types too.
         const IBPB_BRTYPE = 1 << 28;
@@ -70,6 +73,8 @@ bitflags! {
     }
 }
 
+/// Leaf 0x8000_0021 ECX: the CPU has neither TSA-SQ nor TSA-L1.
+const TSA_NO: u32 = 1 << 1 | 1 << 2;
 /// Leaf 7 EBX: RTM.
 const RTM: u32 = 1 << 11;
 /// Leaf 7.2 EDX: IA32_SPEC_CTRL has BHI_DIS_S.
@@ -95,11 +100,14 @@ pub struct Processor {
     pub(crate) family: u32,
     /// With the extended part.
     pub(crate) model: u32,
+    pub(crate) stepping: u32,
     pub(crate) rtm: bool,
     pub(crate) bhi_ctrl: bool,
     pub(crate) leaf_7: Leaf7Edx,
     pub(crate) leaf_8: Leaf8Ebx,
     pub(crate) leaf_21: Leaf21Eax,
+    /// It denies both kinds of TSA.
+    pub(crate) tsa_no: bool,
     /// Empty if the CPU does not have the MSR.
     pub(crate) arch_capabilities: ArchCapabilities,
 }
@@ -125,17 +133,20 @@ impl Processor {
         let high = if base == 0xf || base == 6 { signature >> 12 & 0xf0 } else { 0 };
         let [subleaves, ebx, _, edx] = within(7, 0);
         let second = if subleaves >= 2 { within(7, 2) } else { [0; 4] };
+        let leaf_21 = within(0x8000_0021, 0);
         let leaf_7 = Leaf7Edx::from_bits_truncate(edx);
         let has_msr = leaf_7.contains(Leaf7Edx::ARCH_CAPABILITIES);
         Self {
             vendor,
             family,
             model: high | signature >> 4 & 0xf,
+            stepping: signature & 0xf,
             rtm: ebx & RTM != 0,
             bhi_ctrl: second[3] & BHI_CTRL != 0,
             leaf_7,
             leaf_8: Leaf8Ebx::from_bits_truncate(within(0x8000_0008, 0)[1]),
-            leaf_21: Leaf21Eax::from_bits_truncate(within(0x8000_0021, 0)[0]),
+            leaf_21: Leaf21Eax::from_bits_truncate(leaf_21[0]),
+            tsa_no: leaf_21[2] & TSA_NO == TSA_NO,
             arch_capabilities: if has_msr {
                 ArchCapabilities::from_bits_truncate(rdmsr(ARCH_CAPABILITIES))
             } else {

@@ -19,8 +19,9 @@ use Status::{Mitigated, NotAffected, Vulnerable};
 
 impl V {
     /// All of them, in Linux's order, with Linux's names.
-    pub const NAMED: [(Self, &'static str); 14] = [
+    pub const NAMED: [(Self, &'static str); 16] = [
         (Self::GATHER_DATA_SAMPLING, "gather_data_sampling"),
+        (Self::INDIRECT_TARGET_SELECTION, "indirect_target_selection"),
         (Self::ITLB_MULTIHIT, "itlb_multihit"),
         (Self::L1TF, "l1tf"),
         (Self::MDS, "mds"),
@@ -33,6 +34,7 @@ impl V {
         (Self::SPECTRE_V1, "spectre_v1"),
         (Self::SPECTRE_V2, "spectre_v2"),
         (Self::SRBDS, "srbds"),
+        (Self::TSA, "tsa"),
         (Self::TSX_ASYNC_ABORT, "tsx_async_abort"),
     ];
 }
@@ -70,6 +72,10 @@ impl Plan {
             V::GATHER_DATA_SAMPLING if cpu.says(Says::GDS_CTRL) => Mitigated("microcode"),
             V::SRBDS | V::GATHER_DATA_SAMPLING => Vulnerable("the microcode is too old"),
             V::SPEC_RSTACK_OVERFLOW => self.srso(cpu),
+            V::TSA => clears(cpu.leaf_21.contains(Leaf21Eax::VERW_CLEAR)),
+            V::INDIRECT_TARGET_SELECTION => {
+                Vulnerable("indirect branches are not kept out of the lower halves of cache lines")
+            }
             _ => Vulnerable("nothing is done"),
         }
     }

@@ -100,7 +100,9 @@ const CPUS: &[Cpu] = &[
             V::RETBLEED,
             V::GATHER_DATA_SAMPLING,
             V::TSX_ASYNC_ABORT,
+            V::INDIRECT_TARGET_SELECTION,
         ]),
+        vulnerable: v(&[V::SPECTRE_V1, V::INDIRECT_TARGET_SELECTION]),
         steps: steps(1 | 32 | 64),
         begin: &[(0x48, 1), (0x49, 1)],
         ..NONE
@@ -154,8 +156,9 @@ const CPUS: &[Cpu] = &[
         signature: 0xa00f11,
         leaf_8_ebx: AMD_MICROCODE | 1 << 29, // BTC_NO
         leaf_21_eax: 1 << 28,                // IBPB_BRTYPE
-        affected: v(&[NEW, V::SPEC_RSTACK_OVERFLOW]),
-        steps: steps(8 | 16),
+        affected: v(&[NEW, V::SPEC_RSTACK_OVERFLOW, V::TSA]),
+        vulnerable: v(&[V::SPECTRE_V1, V::TSA]),
+        steps: steps(1 | 8 | 16),
         begin: &[(0x49, 1)],
         ..NONE
     },
@@ -164,9 +167,9 @@ const CPUS: &[Cpu] = &[
         vendor: AMD,
         signature: 0xa10f11,
         leaf_8_ebx: AMD_MICROCODE | 1 << 29 | 1 << 30, // BTC_NO, IBPB_RET
-        leaf_21_eax: 1 << 8 | 1 << 28,                 // AUTO_IBRS, IBPB_BRTYPE
-        affected: v(&[NEW, V::SPEC_RSTACK_OVERFLOW]),
-        steps: steps(8),
+        leaf_21_eax: 1 << 5 | 1 << 8 | 1 << 28,        // VERW_CLEAR, which came in 2025; AUTO_IBRS, IBPB_BRTYPE
+        affected: v(&[NEW, V::SPEC_RSTACK_OVERFLOW, V::TSA]),
+        steps: steps(1 | 8),
         begin: &[(0xc000_0080, 0x20_1d01), (0x49, 1)],
         ..NONE
     },

@@ -16,6 +16,11 @@ pub fn set_retries(retries: bool) {
     RETRIES.store(retries, Ordering::Relaxed);
 }
 
+/// Whether a failure leads to another boot, with another configuration after some of them.
+pub fn retries() -> bool {
+    RETRIES.load(Ordering::Relaxed)
+}
+
 /// Notes that the machine stops by a failure, which the log has already. Resets the machine after a while, if that is to be.
 pub fn fails() {
     keep(|record| Record { state: State::Failed, ..record });

@@ -22,7 +22,8 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                  and Linux's for sidecore";
     let memory = "sidecore.toml hangs twice and the machine's watchdog resets it, by UEFI and without a store: previous.toml runs";
     let byte = "the same where memory is cleared at each reset and there is no store: one byte of the CMOS memory has the count";
-    let unread = "sidecore.toml cannot be read, or is not there: previous.toml runs";
+    let unread =
+        "sidecore.toml cannot be read, or is not there, or its management guest has no core: previous.toml runs";
     vec![
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
         alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), hangs),
@@ -152,7 +153,25 @@ fn unread_or_missing(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     }
     takes_previous(context, &setup, "sidecore.toml cannot be read: previous.toml is taken")?;
     setup.modules.retain(|module| !is_it(module));
-    takes_previous(context, &setup, "there is no boot module sidecore.toml: previous.toml is taken")
+    takes_previous(context, &setup, "there is no boot module sidecore.toml: previous.toml is taken")?;
+    out_of_reach(context)
+}
+
+/// A guest manages the machine, and there is no such core as its own. That is seen only when the machine is known, so this boot ends, and the
+/// next one takes `previous.toml`.
+fn out_of_reach(context: &mut Context<'_>) -> Result<()> {
+    let mut setup = setup("unread-config");
+    setup.reboots = true;
+    for module in setup.modules.iter_mut().filter(|module| module.name == "sidecore.toml") {
+        let Content::Text(text) = &mut module.content else { continue };
+        *text = text.replacen("[[guest]]\n", "[management]\nguest = \"a\"\n\n[[guest]]\ncores = [99]\n", 1);
+    }
+    let mut session = context.boot(&setup)?;
+    reported(&mut session, "the management guest of sidecore.toml does not start, so nobody would reach")?;
+    reported(&mut session, "previous.toml is taken")?;
+    session.all_obey(["a"])?;
+    context.figures.exactly("guests that run when the management guest would not", session.running()?, 1)?;
+    session.shut_down().map(drop)
 }
 
 fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
