@@ -109,5 +109,8 @@ pub use turns::{Pause, Turns};
 pub use utilisation::Utilisation;
 pub use view::View;
 
+/// Why a file is not read for `apply` now. Who asks again a little later may be luckier: the agent does.
+pub const READ_TOO_SOON: &str = "a file was read just before: ten a second are read at most";
+
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.
 pub type Text = Cow<'static, str>;

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
 
-use control::{ApplyState, Joined, Text, sentence, write};
+use control::{ApplyState, Joined, READ_TOO_SOON, Text, sentence, write};
 
 use crate::rollout::{Deed, Order, Rollout, Seen};
 
@@ -73,7 +73,7 @@ impl<C: Display, S> Apply<C, S> {
     /// Another one was read just before.
     pub fn read(&mut self, now: u64) -> Result<(), Text> {
         if now < self.read_at {
-            return Err("a file was read just before: ten a second are read at most".into());
+            return Err(READ_TOO_SOON.into());
         }
         self.read_at = now.saturating_add(READ_PERIOD);
         Ok(())

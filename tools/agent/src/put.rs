@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::{ApplyState, Command, Event, Sha256};
+use control::{ApplyState, Command, Event, READ_TOO_SOON, Sha256};
 use sha2::Digest as _;
 
 use crate::client::{Client, Failed};
@@ -19,6 +19,9 @@ const MAX_FILE: u64 = 128 << 20;
 pub const APPLIED: &str = "apply.toml";
 /// Time between two questions how far a change is.
 const LOOK: Duration = Duration::from_millis(300);
+/// How often a file is offered again that came too soon after another one, and the time between.
+const TURNS: u32 = 20;
+const TURN: Duration = Duration::from_millis(50);
 
 /// Reads a whole file.
 ///
@@ -54,6 +57,21 @@ pub fn put(client: &mut Client, module: &str, bytes: &[u8]) -> Result<(), Failed
         client.ask(Command::PutData { module: module.to_owned(), at, data: STANDARD.encode(piece) })?;
     }
     client.ask(Command::PutEnd(module.to_owned())).map(drop)
+}
+
+/// Has a module applied. While other files were read just before, it asks again, for as long as that may last if nobody else asks
+/// without end.
+///
+/// # Errors
+/// It is refused, or there is no answer.
+pub fn apply(client: &mut Client, command: &Command) -> Result<Event, Failed> {
+    for _ in 0..TURNS {
+        match client.ask(command.clone()) {
+            Err(Failed::Refused(why)) if why == READ_TOO_SOON => thread::sleep(TURN),
+            other => return other.map(|(answer, _)| answer),
+        }
+    }
+    client.ask(command.clone()).map(|(answer, _)| answer)
 }
 
 /// Waits until a change is carried out. Returns what the hypervisor says of it then.

@@ -182,7 +182,7 @@ impl Shell<'_> {
             };
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         };
-        let (mut answer, _) = client.ask(command)?;
+        let mut answer = put::apply(&mut client, &command)?;
         show(&answer);
         if matches!(answer, Event::Applied { state: ApplyState::Running, .. }) {
             answer = put::wait(&mut client)?;

@@ -266,10 +266,10 @@ fn what_the_agent_refuses_is_reported_with_the_key_s_name() {
 #[test]
 fn a_file_is_put_and_applied_whole() {
     let memory: &'static mut [u8] = Box::leak(vec![0; 1 << 20].into_boxed_slice());
-    let store = Mutex::new((control::Store::new(memory), 0));
+    let store = Mutex::new((control::Store::new(memory), 0, 0));
     let socket = machine(move |request| {
         use base64::Engine as _;
-        let (store, looks) = &mut *store.lock().unwrap();
+        let (store, looks, soon) = &mut *store.lock().unwrap();
         let id = request.id;
         let unused = |_: &str| false;
         let result = match &request.command {
@@ -283,7 +283,10 @@ fn a_file_is_put_and_applied_whole() {
             Command::PutEnd(module) => store.end(module, unused).map(drop),
             Command::Apply { module, dry, restart, confirm } => {
                 assert_eq!((*restart, *confirm), (false, 60));
+                *soon += 1;
                 match store.get(module) {
+                    // Other files were read just before.
+                    Some(_) if (1..3).contains(soon) => Err(control::READ_TOO_SOON.into()),
                     Some(b"bad") => Err("apply.toml:1:1: bad: not TOML\nnothing was changed".into()),
                     Some(file) => {
                         let state = if *dry { control::ApplyState::Nothing } else { control::ApplyState::Running };
