@@ -10,7 +10,7 @@ use super::{
     counts::{self, exits},
     device::Device,
     resources::Resources,
-    room::{JOBS_BYTES, LIFE_BYTES},
+    room::{JOBS_BYTES, LIFE_BYTES, MAX_DAMAGED},
     signal,
     target::Target,
     vcpu::VcpuJob,
@@ -40,9 +40,6 @@ use machine::{
 use mca::Location;
 use memory::maps::GuestLayout;
 use rtrb::Consumer;
-
-/// Most places in a guest's memory that are known to be damaged.
-pub const MAX_DAMAGED: usize = 64;
 
 /// A guest.
 pub struct Guest {

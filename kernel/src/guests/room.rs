@@ -16,6 +16,8 @@ const COMMAND_BYTES: usize = 1 << 20;
 /// Bytes of a guest's part of the heap: what it keeps, and two lives, because its former machine is there while the new one is
 /// made.
 pub const PART_BYTES: u64 = (KEPT_BYTES + 2 * LIFE_BYTES) as u64;
+/// Most places in a guest's memory that are known to be damaged.
+pub const MAX_DAMAGED: usize = 64;
 /// Bytes of everybody's part of the heap for the boxes of a guest's cores' jobs, at most.
 pub const JOBS_BYTES: usize = 16 << 10;
 /// Bytes of the control core's part of the heap for what it knows of a guest, at most.

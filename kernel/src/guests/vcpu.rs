@@ -10,7 +10,11 @@
 //! the flag before it empties the mailbox. The back-ends read the flag again just before the guest runs, and `park`
 //! just before the core halts. So a kick is seen wherever it comes.
 
-use super::{console::Console, guest::MAX_DAMAGED, room::JOBS_BYTES, signal};
+use super::{
+    console::Console,
+    room::{JOBS_BYTES, MAX_DAMAGED},
+    signal,
+};
 use crate::{
     arch::{apic, idle, time, timer},
     cache,

@@ -11,6 +11,7 @@
 //! The driver's register table and this one are separate on purpose: a mistake in one shows as a difference.
 
 mod access;
+mod backplane;
 mod control;
 mod descriptor;
 pub mod diagnostic;
@@ -40,7 +41,7 @@ mod testing;
 mod transmit;
 mod two_wire;
 
+pub use backplane::Offers;
 pub use diagnostic::{Diagnostic, Direction};
 pub use faults::Faults;
-pub use link::Offers;
 pub use model::{Config, Model};

@@ -6,6 +6,7 @@
 //! With a module the link needs: the rate that LMS chooses is one of the module's and the other end's; the module's rate
 //! select input says the same; the words for this kind of module have gone from the EEPROM to CORECTL.
 
+use crate::backplane::{KR, KX, KX4, Offers};
 use crate::interrupt::{LSC, PIN_2};
 use crate::model::Model;
 use crate::registers::Reg;
@@ -37,12 +38,6 @@ const NEGOTIATES: u32 = 1 << 15;
 const LINK_OFF: u32 = 7 << 28;
 /// LINKS: negotiation over a backplane has ended.
 const NEGOTIATED: u32 = 1 << 31;
-/// AUTOC: what is offered.
-const KR: u32 = 1 << 16;
-const KX: u32 = 1 << 30;
-const KX4: u32 = 1 << 31;
-/// AUTOC: PAUSE frames are offered, both ways.
-const PAUSE: u32 = 3 << 28;
 /// AUTOC.LMS: 10 Gb/s over four lanes.
 const LMS_TEN_PARALLEL: u32 = 1;
 /// ANLP1: auto-negotiation has left its first state. With nobody to negotiate with it gets no further.
@@ -51,39 +46,6 @@ const NEGOTIATING: u32 = 1 << 16;
 const FORCE_UP: u32 = 1;
 /// HLREG0: what is sent comes back.
 const LOOPBACK: u32 = 1 << 15;
-
-/// What one end of a backplane offers to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offers(u32);
-
-impl Offers {
-    /// KR, KX4 and KX.
-    pub const ALL: Self = Self(KR | KX4 | KX);
-    /// KR alone.
-    pub const KR: Self = Self(KR);
-    /// KX4 alone.
-    pub const KX4: Self = Self(KX4);
-    /// KX alone.
-    pub const KX: Self = Self(KX);
-
-    /// The offers with these names, which spaces or commas separate: `kr`, `kx4`, `kx`.
-    #[must_use]
-    pub fn named(names: &str) -> Option<Self> {
-        let one = |name: &str| match name {
-            "kr" => Some(KR),
-            "kx4" => Some(KX4),
-            "kx" => Some(KX),
-            _ => None,
-        };
-        names.split([' ', ',']).map(one).try_fold(0, |all, one| Some(all | one?)).map(Self)
-    }
-
-    /// AUTOC of a card that offers these, and PAUSE frames, by negotiation.
-    #[must_use]
-    pub fn autoc(self) -> u32 {
-        PAUSE | 0x009c_0004 | 4 << LMS_SHIFT | self.0
-    }
-}
 
 impl Model {
     /// What a backplane's other end offers.
@@ -166,7 +128,7 @@ impl Model {
             LMS_TEN => KR,
             _ => autoc & (KR | KX4 | KX),
         };
-        let both = mine & self.link.offers.0;
+        let both = mine & self.link.offers.bits();
         let link = if both & (KR | KX4) != 0 {
             LINKS_UP | TEN
         } else if both != 0 {

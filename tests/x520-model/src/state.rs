@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::backplane::Offers;
 use crate::descriptor::PacketRequest;
-use crate::link::Offers;
 use crate::packet::Headers;
 use crate::rss::Hash;
 use crate::segment;
