@@ -36,6 +36,8 @@ const LMS_TEN: u32 = 3;
 const NEGOTIATES: u32 = 1 << 15;
 /// AUTOC2: the link is off in the EEPROM.
 const LINK_OFF: u32 = 7 << 28;
+/// LINKS2: the other end of a backplane negotiates.
+const PARTNER_NEGOTIATES: u32 = 1 << 6;
 /// LINKS: negotiation over a backplane has ended.
 const NEGOTIATED: u32 = 1 << 31;
 /// AUTOC.LMS: 10 Gb/s over four lanes.
@@ -149,6 +151,7 @@ impl Model {
             false => 0,
         };
         self.set(Reg::Links, 0, links);
+        self.set(Reg::Links2, 0, if links & NEGOTIATED != 0 { PARTNER_NEGOTIATES } else { 0 });
         if was != self.link_is_up() {
             self.raise_cause(LSC);
         }
@@ -178,7 +181,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::{LASER_OFF, LINKS_UP, NEGOTIATED, ONE, Offers, RATE, RATE_OUTPUT, TEN};
+    use super::{LASER_OFF, LINKS_UP, NEGOTIATED, ONE, Offers, PARTNER_NEGOTIATES, RATE, RATE_OUTPUT, TEN};
     use crate::memory::Memory;
     use crate::model::{Config, Model};
     use crate::registers::Reg;
@@ -268,6 +271,7 @@ mod tests {
         assert_eq!(m.read(Reg::Links.offset(0)), 0);
         m.advance(1_000);
         assert_eq!(m.read(Reg::Links.offset(0)), NEGOTIATED | LINKS_UP | TEN);
+        assert_eq!(m.read(Reg::Links2.offset(0)), PARTNER_NEGOTIATES);
         assert_eq!(m.read(Reg::Esdp.offset(0)) & 4, 0, "no module");
         m.set_offers(Offers::KX);
         m.advance(500_000);

@@ -200,6 +200,7 @@ registers! {
     Autoc "AUTOC" [0x042a0 + 4 x 1] ReadWrite 0xc09c_6004 "8.2.3.22"
     Anlp1 "ANLP1" [0x042b0 + 4 x 1] ReadOnly 0 "8.2.3.22"
     Links "LINKS" [0x042a4 + 4 x 1] ReadOnly 0 "8.2.3.22"
+    Links2 "LINKS2" [0x04324 + 4 x 1] ReadOnly 0 "8.2.3.22"
     Autoc2 "AUTOC2" [0x042a8 + 4 x 1] ReadWrite 0x000a_0000 "8.2.3.22"
     Macc "MACC" [0x04330 + 4 x 1] ReadWrite 0 "8.2.3.22"
     Corectl "CORECTL" [0x14f00 + 4 x 1] ReadWrite 0 "8.2.3.22"
