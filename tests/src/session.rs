@@ -123,6 +123,16 @@ impl Session {
         })
     }
 
+    /// Waits until sidecore's control loop answers. A scenario calls it if it waits for no guest that starts with the machine. What is sent
+    /// during the boot may be lost.
+    pub fn answers(&mut self) -> Result<()> {
+        let reply = |event: &Event| match event {
+            Event::Reply { id, .. } => Some((*id, ())),
+            _ => None,
+        };
+        self.ask_again("the end of the boot", &Command::Version, Duration::from_secs(10), 30, reply)
+    }
+
     /// Waits for a panic that the scenario has caused. Returns its message, its place, and the backtrace.
     pub fn panicked(&mut self, limit: Duration) -> Result<(String, String, Vec<String>)> {
         let deadline = Instant::now() + limit * self.patience;

@@ -78,7 +78,9 @@ fn start(context: &mut Context<'_>, wanted: &Wanted<'_>) -> Result<Session> {
     if eli {
         setup = with_isolation(setup, ABUSES_ITS_IDT);
     }
-    context.boot(&setup)
+    let mut session = context.boot(&setup)?;
+    session.answers()?;
+    Ok(session)
 }
 
 /// The name of the hostile guest with this mode of completion.
