@@ -58,6 +58,7 @@ pub struct Core {
     microcode: Once<Option<Result<u32, Refused>>>,
     /// What its last machine check was.
     pub machine_check: Slot,
+    /// Its GDT and TSS.
     segments: gdt::Segments,
     busy: AtomicBool,
     job: Mutex<Option<Job>>,

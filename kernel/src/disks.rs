@@ -114,7 +114,7 @@ pub fn open_all(config: &Config) -> Vec<FoundController> {
         }
     }
     let wanted = blocks(config).any(|block| matches!(block.disk, Disk::Machine(_)));
-    let opened = functions.iter().filter(|function| function.class() == nvme_device::CLASS).map(|&function| {
+    let opened = functions.iter().filter(|function| function.class() == findings::machine::NVME).map(|&function| {
         let opened = nvme_device::open(function, wanted);
         (
             function.at,

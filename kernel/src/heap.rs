@@ -74,7 +74,7 @@ struct Heap {
     guests: [Part; MAX_GUESTS],
     /// Start and end (exclusive) of each guest's part. Written once, before anything is allocated from it.
     ranges: [[AtomicU64; 2]; MAX_GUESTS],
-    /// The same for everybody's part, and the second range that it may get.
+    /// The same for everybody's part: the range of the start, and the one for the cores.
     shared: [[AtomicU64; 2]; 2],
 }
 

@@ -29,7 +29,7 @@ use scenarios::machine::Machine;
 use scenarios::nic::Nic;
 use scenarios::platform::Platform;
 use scenarios::session::Session;
-use scenarios::setup::{Content, Medium, Setup};
+use scenarios::setup::{Content, Medium, Setup, Uplink};
 
 use crate::{fetch, image, linux_program, media, paths, tools, ui};
 
@@ -203,7 +203,7 @@ impl Launch for Emulator {
         let folder = self.folder(&setup.name)?;
         let [ours, theirs] = [SocketPath::new("wire"), SocketPath::new("wire")];
         let (our_path, their_path) = (ours.0.clone(), theirs.0.clone());
-        let backplane = setup.uplink == scenarios::setup::Uplink::X520Backplane;
+        let backplane = setup.uplink == Uplink::X520Backplane;
         let device =
             nic::Device { folder: &folder, mac: NIC_ADDRESS, wire: ours, peer: &their_path, capture, backplane };
         let (nic, socket) = nic::serve(device)?;

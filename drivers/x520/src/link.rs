@@ -49,7 +49,7 @@ const FLAP_TIME: u64 = 200;
 const PIPELINE: u64 = 80_000;
 /// Microseconds in which a link comes up. KR needs 500 ms, and SFI takes the same (802.3ap 73.10.2). A laser needs 100 ms.
 const LINK_TIME: u64 = 700_000;
-/// The same over a backplane, where both ends negotiate, and KR then trains its equalizers.
+/// Microseconds until a backplane without a link is judged: both ends negotiate, and KR then trains its equalizers.
 const BACKPLANE_TIME: u64 = 5_000_000;
 /// The rates of a module with two, in the order in which they are tried.
 const RATES: [Rate; 3] = [Rate::Ten, Rate::One, Rate::Ten];
@@ -402,7 +402,7 @@ impl LinkSetup {
             semaphore::MAC.release(bus);
             self.configured = true;
             self.note_change();
-            return Step::Wait { until: now.saturating_add(BACKPLANE_TIME) };
+            return Step::Idle { until: now.saturating_add(BACKPLANE_TIME) };
         }
         let mode = match self.wanted() {
             Rate::Ten => LMS_TEN,
@@ -432,15 +432,10 @@ impl LinkSetup {
     fn wait<R: Registers>(&mut self, bus: &Bus<R>, now: u64, up: bool, until: u64) -> Step {
         if up {
             self.tried = 0;
-            self.set_trouble(None);
             return self.rest(now);
         }
         if now < until {
             return self.step;
-        }
-        if self.medium == Medium::Backplane {
-            self.judge(bus);
-            return self.rest(now);
         }
         let next = self.tried.saturating_add(1);
         if self.has_rates() && next < RATES.len() {

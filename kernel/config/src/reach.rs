@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::{Config, Parsed, Plan};
+use crate::{Config, Net, Parsed, Plan};
 
 /// Why the operator of a machine in a rack does not reach it with this configuration, as far as it is checked: nothing of the file
 /// could be read, or it has `[management]`, and no guest that manages starts. `None`: he does, or the file wants nobody to.
@@ -17,7 +17,7 @@ pub fn out_of_reach(parsed: &Parsed) -> Option<String> {
         // A guest with a mistake is left out.
         config.guests.iter().any(|guest| guest.name == management.guest)
     });
-    (*wants_management && !manages).then(|| format!("the management guest of {} does not start", config.file))
+    (*wants_management && !manages).then(|| does_not_start(config))
 }
 
 /// The same of a configuration that is checked against the machine, as it will run: its management guest is left out, or has no core,
@@ -28,18 +28,19 @@ pub fn out_of_reach_here(config: &Config, plan: &Plan, has_nic: impl Fn(usize) -
     let runs = |number: &usize| plan.guests.get(*number).is_some_and(|cores| !cores.is_empty());
     let number = config.guests.iter().position(|guest| guest.name == management.guest).filter(runs);
     let Some(guest) = number.and_then(|number| config.guests.get(number)) else {
-        return Some(format!("the management guest of {} does not start", config.file));
+        return Some(does_not_start(config));
     };
     // A device without a name for its uplink may use any of them.
-    let mut nets = guest.nets().map(|net| match net.uplink {
+    let is_connected = |net: &Net| match net.uplink {
         Some(uplink) => has_nic(uplink),
         None => config.uplinks.is_empty() || (0..config.uplinks.len()).any(&has_nic),
-    });
-    let mut has_any = false;
-    if nets.by_ref().inspect(|_| has_any = true).any(|has| has) || !has_any {
-        return None;
-    }
-    Some(format!("the management guest of {} has no NIC for its network", config.file))
+    };
+    let cut_off = guest.nets().next().is_some() && !guest.nets().any(is_connected);
+    cut_off.then(|| format!("the management guest of {} has no NIC for its network", config.file))
+}
+
+fn does_not_start(config: &Config) -> String {
+    format!("the management guest of {} does not start", config.file)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub use turns::{Pause, Turns};
 pub use utilisation::Utilisation;
 pub use view::View;
 
-/// Why a file is not read for `apply` now. Who asks again a little later may be luckier: the agent does.
+/// Why `apply` does not read a file now. The management guest's agent waits and asks again.
 pub const READ_TOO_SOON: &str = "a file was read just before: ten a second are read at most";
 
 /// A text. It is a constant in the hypervisor. A program that reads it from a line owns it.

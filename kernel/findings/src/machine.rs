@@ -75,8 +75,8 @@ pub struct Elsewhere<A> {
     pub class: u32,
 }
 
-/// Class code of NVMe controllers.
-const NVME: u32 = 0x01_0802;
+/// Class code of NVMe controllers: non-volatile memory, with NVMe's programming interface (PCI Code and ID Assignment).
+pub const NVME: u32 = 0x01_0802;
 
 /// The PCI functions of segments other than 0 that are no bridges: their number, and each that sidecore would drive in segment 0.
 pub fn elsewhere<A: fmt::Display>(all: impl IntoIterator<Item = Elsewhere<A>>) -> Vec<ReportEntry> {

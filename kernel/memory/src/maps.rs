@@ -100,7 +100,9 @@ impl Layout {
     /// No two pieces overlap, and none is memory of a guest. Page 0 is not mapped, so that a null pointer faults.
     #[must_use]
     pub fn base(&self, role: Role) -> Vec<Piece> {
-        let image = self.image.iter().map(|&(range, access)| Piece::identity(range, access));
+        let control = matches!(role, Role::Control | Role::Engine).then_some((self.control_image, Access::RW));
+        let image = self.image.iter().copied().chain(control);
+        let image = image.map(|(range, access)| Piece::identity(range, access));
         let mut pieces: Vec<Piece> = image.filter(|piece| piece.bytes != 0).collect();
         let mut holes: Vec<Range> = [(0, 4096)].into();
         if let (Some(&((start, _), _)), Some(&((_, end), _))) = (self.image.first(), self.image.last()) {
@@ -117,8 +119,6 @@ impl Layout {
         };
         pieces.extend(without(memory, &holes).into_iter().map(|range| Piece::identity(range, Access::RW)));
         if matches!(role, Role::Control | Role::Engine) {
-            let control = Piece::identity(self.control_image, Access::RW);
-            pieces.extend(Some(control).filter(|piece| piece.bytes != 0));
             pieces.extend(self.devices.iter().map(|&range| Piece::identity(range, Access::DEVICE)));
         }
         if role == Role::Control {

@@ -16,7 +16,7 @@ pub fn set_retries(retries: bool) {
     RETRIES.store(retries, Ordering::Relaxed);
 }
 
-/// Whether a failure leads to another boot, with another configuration after some of them.
+/// Whether a failure resets the machine, if the command line says nothing. Then a later boot can take the other configuration.
 pub fn retries() -> bool {
     RETRIES.load(Ordering::Relaxed)
 }

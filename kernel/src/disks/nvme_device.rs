@@ -20,8 +20,6 @@ pub type Queue = nvme::IoQueue<Mmio, HostDma>;
 /// The storage over an engine's queues.
 pub type Storage = block::nvme::Nvme<Mmio, HostDma>;
 
-/// Class of an NVMe controller: non-volatile memory, with NVMe's programming interface (PCI Code and ID Assignment).
-pub const CLASS: u32 = 0x01_0802;
 /// Most bytes of the BAR that are mapped. The doorbells of one queue are within them with any usual stride.
 const MAX_BAR: u64 = 1 << 20;
 /// Entries of an I/O queue.
@@ -112,7 +110,7 @@ fn pointer(at: u64) -> Option<NonNull<u8>> {
 /// A controller that works, the engine's queue if one was asked for, and where the controller is.
 pub type Opened = (Controller<Mmio, Bit>, Option<Queue>, Place);
 
-/// Takes a function of class [`CLASS`]. `with_queue`: it gets an I/O queue; otherwise it can only be asked what it is.
+/// Takes an NVMe controller. `with_queue`: it gets an I/O queue; otherwise it can only be asked what it is.
 ///
 /// # Errors
 /// Its BAR is unusable, there is no memory for it, or it does not answer.

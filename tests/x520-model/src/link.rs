@@ -142,7 +142,6 @@ impl Model {
     }
 
     fn update_backplane(&mut self) {
-        let was = self.link_is_up();
         let off = self.get(Reg::Autoc2, 0) & LINK_OFF != 0;
         let forced = self.get(Reg::Autoc, 0) & FORCE_UP != 0;
         let links = match self.link.cable && self.now >= self.link.ready && !off {
@@ -150,13 +149,20 @@ impl Model {
             false if forced => LINKS_UP | TEN,
             false => 0,
         };
-        self.set(Reg::Links, 0, links);
         self.set(Reg::Links2, 0, if links & NEGOTIATED != 0 { PARTNER_NEGOTIATES } else { 0 });
-        if was != self.link_is_up() {
+        self.show(links);
+    }
+
+    /// Shows the link in LINKS and STATUS. A change is a cause.
+    fn show(&mut self, links: u32) {
+        let was = self.link_is_up();
+        self.set(Reg::Links, 0, links);
+        let is = self.link_is_up();
+        if was != is {
             self.raise_cause(LSC);
         }
         let status = self.get(Reg::Status, 0) & !(1 << 7);
-        self.set(Reg::Status, 0, status | u32::from(self.link_is_up()) << 7);
+        self.set(Reg::Status, 0, status | u32::from(is) << 7);
     }
 
     pub(crate) fn update_link(&mut self) {
@@ -165,17 +171,11 @@ impl Model {
         }
         let esdp = self.get(Reg::Esdp, 0) & !MODULE_PRESENT | if self.module.is_some() { MODULE_PRESENT } else { 0 };
         self.set(Reg::Esdp, 0, esdp);
-        let was = self.link_is_up();
         let off = esdp & LASER_OFF == LASER_OFF || self.get(Reg::Autoc2, 0) & LINK_OFF != 0;
         let rate = self.rate().filter(|_| self.link.cable && self.now >= self.link.ready && !off);
         let forced = self.get(Reg::Autoc, 0) & FORCE_UP != 0;
         let rate = rate.or((forced || self.link.feigned).then_some(TEN));
-        self.set(Reg::Links, 0, rate.map_or(0, |rate| LINKS_UP | rate));
-        if was != rate.is_some() {
-            self.raise_cause(LSC);
-        }
-        let status = self.get(Reg::Status, 0) & !(1 << 7);
-        self.set(Reg::Status, 0, status | u32::from(rate.is_some()) << 7);
+        self.show(rate.map_or(0, |rate| LINKS_UP | rate));
     }
 }
 

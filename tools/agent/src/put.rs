@@ -65,13 +65,14 @@ pub fn put(client: &mut Client, module: &str, bytes: &[u8]) -> Result<(), Failed
 /// # Errors
 /// It is refused, or there is no answer.
 pub fn apply(client: &mut Client, command: &Command) -> Result<Event, Failed> {
-    for _ in 0..TURNS {
+    let mut left = TURNS;
+    loop {
         match client.ask(command.clone()) {
-            Err(Failed::Refused(why)) if why == READ_TOO_SOON => thread::sleep(TURN),
+            Err(Failed::Refused(why)) if why == READ_TOO_SOON && left > 0 => thread::sleep(TURN),
             other => return other.map(|(answer, _)| answer),
         }
+        left -= 1;
     }
-    client.ask(command.clone()).map(|(answer, _)| answer)
 }
 
 /// Waits until a change is carried out. Returns what the hypervisor says of it then.

@@ -5,13 +5,13 @@ use boot::acpi;
 use control::ReportKind;
 use speed::{Features, Processor, Vendor};
 
+use findings::machine::NVME;
+
 use crate::linux::{Function, Linux, Log, Unreadable};
 
 /// A sentence.
 pub type Advice = (ReportKind, String);
 
-/// Class code of NVMe controllers with their programming interface.
-pub const NVME: u32 = 0x01_0802;
 /// Intel's vendor identifier.
 const INTEL: u16 = 0x8086;
 /// The device identifiers of Intel's Volume Management Device: those that Linux's driver `vmd` takes.

@@ -12,7 +12,7 @@ use mca::Setup;
 use serde_json::{Value, json};
 use speculation::{Plan, Processor};
 
-use crate::advice::{self, Advice, NVME};
+use crate::advice::{self, Advice};
 use crate::linux::{Firmware, Function, Linux, Log, Nesting, Unreadable};
 
 /// Class code of network controllers.
@@ -321,6 +321,7 @@ impl Said {
             let (at, ids) = (&function.at, format!("{:04x}:{:04x}", function.vendor, function.device));
             let driver =
                 function.driver.as_ref().map_or_else(String::new, |name| format!("; Linux drives it by {name}"));
+            let taken = if first == Some(at) { ", and it is what `device = \"first\"` takes" } else { "" };
             if let Some((name, needs)) = machine::nic_without_driver(function.vendor, function.device) {
                 self.own(ReportKind::Fallback, format!("{}{driver}", config::no_driver(name, at, needs)));
                 continue;
@@ -328,18 +329,13 @@ impl Said {
             match (machine::nic(function.vendor, function.device), function.class) {
                 (Some(name), _) => self.own(
                     ReportKind::Found,
-                    match first == Some(at) {
-                        true => format!(
-                            "{name} at {at} ({ids}) can be a port: `device = \"{at}\"`, and it is what `device = \"first\"` takes{driver}"
-                        ),
-                        false => format!("{name} at {at} ({ids}) can be a port: `device = \"{at}\"`{driver}"),
-                    },
+                    format!("{name} at {at} ({ids}) can be a port: `device = \"{at}\"`{taken}{driver}"),
                 ),
                 (None, class) if class >> 16 == NETWORK => self.own(
                     ReportKind::Fallback,
                     format!("no driver for the network device at {at} ({ids}): sidecore leaves it alone{driver}"),
                 ),
-                (None, NVME) => {
+                (None, machine::NVME) => {
                     self.own(
                         ReportKind::Found,
                         format!("NVMe controller at {at} ({ids}): guests can have its namespaces"),
