@@ -10,6 +10,7 @@ use alloc::{
 };
 
 mod fadt;
+mod hpet;
 mod mcfg;
 mod remapping;
 mod spcr;
@@ -18,6 +19,7 @@ pub(crate) mod structures;
 
 use crate::words::{byte, double, quad};
 pub use fadt::{Fadt, Register};
+pub use hpet::hpet;
 pub use mcfg::{EcamWindow, ecam};
 pub use remapping::{Maker, RemappingUnit, dmar, ivrs};
 pub use spcr::{Spcr, spcr};

@@ -1,5 +1,5 @@
 //! Drivers for the devices that the hypervisor owns: the UARTs behind its consoles, PCI configuration space, the power
-//! switch, what divides the CPU's cache, the IOMMUs, which are switched off, and USB controllers, which are taken over from firmware. Each NIC's driver is a crate of its own beside this one. The
+//! switch, what divides the CPU's cache, the IOMMUs and the timers' interrupts, which are switched off, and USB controllers, which are taken over from firmware. Each NIC's driver is a crate of its own beside this one. The
 //! devices that guests see are in `kernel/machine`.
 
 #![cfg_attr(not(test), no_std)]
@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod cache;
 pub mod fch;
 pub mod generic;
+pub mod hpet;
 pub mod ilo;
 pub mod ioapic;
 pub mod ipmi;

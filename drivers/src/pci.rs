@@ -240,12 +240,32 @@ impl ConfigSpace {
     /// # Safety
     /// As for [`ConfigSpace::write`]; nobody drives the function.
     pub unsafe fn silence(&self, at: Address) -> Active {
+        // SAFETY: the caller's promise.
+        let (command, messages) = unsafe { self.stop(at, command::BUS_MASTER) };
+        Active { bus_master: command & command::BUS_MASTER != 0, messages }
+    }
+
+    /// Takes MSI and MSI-X from a function, and keeps its interrupt pin low. Returns whether it could send messages.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::silence`].
+    pub unsafe fn stop_interrupts(&self, at: Address) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.stop(at, 0) }.1
+    }
+
+    /// Does [`ConfigSpace::stop_interrupts`], and clears these bits of the command register. Returns what that was, and whether the
+    /// function could send messages.
+    ///
+    /// # Safety
+    /// As for [`ConfigSpace::silence`].
+    unsafe fn stop(&self, at: Address, clear: u16) -> (u16, bool) {
         // SAFETY: the caller's promise. Writing back what was read changes no other bit of a capability: their status bits are
         // not in the first register. In the command register see `update_command`.
         unsafe {
             let command = self.read(at, COMMAND);
-            self.update_command(at, command::BUS_MASTER, command::INTERRUPT_DISABLE);
-            let mut active = Active { bus_master: command as u16 & command::BUS_MASTER != 0, messages: false };
+            self.update_command(at, clear, command::INTERRUPT_DISABLE);
+            let mut messages = false;
             self.find_capability(at, command, |place, register| {
                 let enable = match register as u8 {
                     MSI => MSI_ENABLE,
@@ -253,12 +273,12 @@ impl ConfigSpace {
                     _ => 0,
                 };
                 if register & enable != 0 {
-                    active.messages = true;
+                    messages = true;
                     self.write(at, place, register & !enable);
                 }
                 false
             });
-            active
+            (command as u16, messages)
         }
     }
 
@@ -569,6 +589,18 @@ mod tests {
         assert_eq!(active, Active { bus_master: true, messages: true });
         assert_eq!(left[1] & 0xffff, 0x403, "ports and memory stay, the interrupt pin is disabled");
         assert_eq!([left[0x50 / 4], left[0x60 / 4], left[0x70 / 4]], [0x0080_6005, 0xffff_7009, 0x4007_0011]);
+    }
+
+    #[test]
+    fn a_bridge_without_messages_still_masters_the_bus() {
+        let mut bus = Bus::new();
+        bus.add(0, &[(4, 0x10_0007), (0x34, 0x50), (0x50, 0x0081_0005)]);
+        let base = bus.0.as_mut_ptr().expose_provenance() as u64;
+        let space = ConfigSpace::Ecam { base, first: 0, last: 0 };
+        let at = Address { bus: 0, device: 0, function: 0 };
+        // SAFETY: the function is the first 1,024 words of the vector, which nobody else uses.
+        assert!(unsafe { space.stop_interrupts(at) });
+        assert_eq!([bus.0[1] & 0xffff, bus.0[0x50 / 4]], [0x407, 0x0080_0005]);
     }
 
     #[test]

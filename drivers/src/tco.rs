@@ -9,7 +9,8 @@
 //! | chipset | TCO registers | NO_REBOOT |
 //! |---|---|---|
 //! | ICH6 to ICH10, 5 to 9 series, C600, C610 | PMBASE of the LPC bridge, + 0x60 | GCS, by RCBA of the LPC bridge |
-//! | 100 series and later, C620 | TCOBASE of the SMBus function | behind P2SB, the PMC, or in TCO1_CNT: not read |
+//! | 100 and 200 series, C620, C3000 | TCOBASE of the SMBus function | a register of the SMBus controller on the sideband, by the bridge P2SB |
+//! | 300 series and later, C740 | TCOBASE of the SMBus function | TCO1_CNT |
 //!
 //! Chipsets before ICH6 have another timer, and are left alone.
 
@@ -36,8 +37,11 @@ const BOOT_STS: u16 = 1 << 2;
 const NMI_NOW: u16 = 1 << 8;
 /// In TCO1_CNT: the timer halts. TCO_LOCK (bit 12) does not lock it: that bit keeps TCO_EN, the SMI, as it is.
 const TCO_TMR_HLT: u16 = 1 << 11;
-/// In GCS: the timer does not reset the machine. Where a strap of the board says so, the bit cannot be cleared.
-const NO_REBOOT: u32 = 1 << 5;
+/// NO_REBOOT: the timer does not reset the machine. Where a strap of the board says so, the bit cannot be cleared. In GCS, in
+/// the register on the sideband, and in TCO1_CNT.
+const IN_GCS: u32 = 1 << 5;
+const ON_SIDEBAND: u32 = 1 << 1;
+const IN_CONTROL: u16 = 1 << 0;
 
 /// Fewest ticks that the timer takes. Fewer are ignored.
 const LEAST: u16 = 4;
@@ -50,8 +54,24 @@ pub const GCS: u64 = 0x3410;
 pub enum Way {
     /// The function is the LPC bridge, and has PMBASE and RCBA.
     Lpc,
-    /// The function is the SMBus controller, and has TCOBASE.
+    /// The function is the SMBus controller, and has TCOBASE. NO_REBOOT is at this offset from the base of the sideband.
+    Sideband(u64),
+    /// The function is the SMBus controller, and has TCOBASE. NO_REBOOT is in TCO1_CNT.
     Smbus,
+}
+
+/// Where NO_REBOOT is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoReboot {
+    /// In a register of 32 bits in memory, as these bits of it.
+    Memory {
+        /// Its physical address.
+        address: u64,
+        /// The bit.
+        bit: u32,
+    },
+    /// In TCO1_CNT.
+    Control,
 }
 
 /// Returns which of Intel's chipsets a PCI function belongs to, if it is the one by which that chipset's watchdog is
@@ -77,24 +97,28 @@ pub fn chipset(vendor: u16, device: u16) -> Option<(&'static str, Way)> {
         0x8cc1..=0x8cc6 => "9 series",
         0x8d40..=0x8d5f => "C610",
         0x9c40..=0x9c47 => "8 series LP",
-        _ => return smbus(device).map(|name| (name, Way::Smbus)),
+        _ => return smbus(device),
     };
     Some((name, Way::Lpc))
 }
 
-fn smbus(device: u16) -> Option<&'static str> {
+fn smbus(device: u16) -> Option<(&'static str, Way)> {
+    /// The SMBus controller's register with NO_REBOOT: its port on the sideband in bits 23:16, the offset below.
+    const SIDEBAND: Way = Way::Sideband(0xc6_000c);
+    const SIDEBAND_OF_C3000: Way = Way::Sideband(0xcf_000c);
     Some(match device {
-        0xa123 => "100 series",
-        0x9d23 => "100 series LP",
-        0xa1a3 | 0xa223 => "C620",
-        0xa2a3 => "200 series",
-        0xa323 => "300 series",
-        0xa3a3 | 0x06a3 => "400 series",
-        0x43a3 => "500 series",
-        0x7aa3 => "600 series",
-        0x7a23 => "700 series",
-        0x1bc9 => "C740",
-        0x19df => "C3000",
+        0xa123 => ("100 series", SIDEBAND),
+        0x9d23 => ("100 series LP", SIDEBAND),
+        0xa1a3 | 0xa223 => ("C620", SIDEBAND),
+        0xa2a3 => ("200 series", SIDEBAND),
+        0xa3a3 => ("400 series (Comet Lake-V)", SIDEBAND),
+        0x19df => ("C3000", SIDEBAND_OF_C3000),
+        0xa323 => ("300 series", Way::Smbus),
+        0x06a3 => ("400 series", Way::Smbus),
+        0x43a3 => ("500 series", Way::Smbus),
+        0x7aa3 => ("600 series", Way::Smbus),
+        0x7a23 => ("700 series", Way::Smbus),
+        0x1bc9 => ("C740", Way::Smbus),
         _ => return None,
     })
 }
@@ -116,11 +140,30 @@ pub fn ports_by_tcobase(tcobase: u32, tcoctl: u32) -> Option<u16> {
     (tcoctl != u32::MAX && tcoctl & ENABLED != 0 && tcobase >> 16 == 0 && tcobase & 1 != 0 && base != 0).then_some(base)
 }
 
-/// Returns the physical address of GCS from RCBA (0xf0) of the LPC bridge, if that is enabled.
+/// Returns where NO_REBOOT is in GCS, from RCBA (0xf0) of the LPC bridge, if that is enabled.
 #[must_use]
-pub fn gcs_by_rcba(rcba: u32) -> Option<u64> {
+pub fn in_gcs(rcba: u32) -> Option<NoReboot> {
     let base = u64::from(rcba & 0xffff_c000);
-    (rcba != u32::MAX && rcba & 1 != 0 && base != 0).then(|| base.saturating_add(GCS))
+    let address = base.saturating_add(GCS);
+    (rcba != u32::MAX && rcba & 1 != 0 && base != 0).then_some(NoReboot::Memory { address, bit: IN_GCS })
+}
+
+/// The registers of the bridge P2SB, 00:1f.1, with the base of the sideband's registers in memory (16 MiB), in two words.
+pub const SIDEBAND_BASE: [u16; 2] = [0x10, 0x14];
+/// The register of P2SB by which firmware hides it.
+pub const P2SB_CONTROL: u16 = 0xe0;
+/// In [`P2SB_CONTROL`]: the bridge is hidden. Then it reads as ones, and takes no write but to that register.
+pub const P2SB_HIDDEN: u32 = 1 << 8;
+
+/// Returns where NO_REBOOT is on the sideband, from P2SB's two words of [`SIDEBAND_BASE`], read while it is not hidden, and
+/// the offset of [`Way::Sideband`]. `None`: the firmware has set no base.
+#[must_use]
+pub fn on_sideband([low, high]: [u32; 2], offset: u64) -> Option<NoReboot> {
+    /// Bytes that the base is aligned to.
+    const WINDOW: u64 = 1 << 24;
+    let base = u64::from(high) << 32 | u64::from(low & !0xf);
+    let usable = low != u32::MAX && base != 0 && base.is_multiple_of(WINDOW);
+    usable.then(|| NoReboot::Memory { address: base.saturating_add(offset), bit: ON_SIDEBAND })
 }
 
 /// The watchdog's registers.
@@ -129,10 +172,37 @@ pub trait Registers {
     fn read(&mut self, offset: u16) -> u16;
     /// Writes 16 bits.
     fn write(&mut self, offset: u16, value: u16);
-    /// Reads GCS. `None`: this chipset has NO_REBOOT elsewhere, or GCS cannot be reached.
-    fn read_gcs(&mut self) -> Option<u32>;
-    /// Writes GCS.
-    fn write_gcs(&mut self, value: u32);
+    /// Where NO_REBOOT is. `None`: it cannot be reached.
+    fn no_reboot(&self) -> Option<NoReboot>;
+    /// Reads the register in memory that [`Registers::no_reboot`] names.
+    fn read_memory(&mut self, address: u64) -> u32;
+    /// Writes it.
+    fn write_memory(&mut self, address: u64, value: u32);
+}
+
+/// Returns whether NO_REBOOT is set. `None`: it cannot be read.
+fn is_harmless(registers: &mut impl Registers) -> Option<bool> {
+    match registers.no_reboot()? {
+        NoReboot::Memory { address, bit } => {
+            let value = registers.read_memory(address);
+            (value != u32::MAX).then_some(value & bit != 0)
+        }
+        NoReboot::Control => Some(registers.read(TCO1_CNT) & IN_CONTROL != 0),
+    }
+}
+
+/// Clears NO_REBOOT. Whether that worked is to be read.
+fn let_it_reset(registers: &mut impl Registers, place: NoReboot) {
+    match place {
+        NoReboot::Memory { address, bit } => {
+            let value = registers.read_memory(address);
+            registers.write_memory(address, value & !bit);
+        }
+        NoReboot::Control => {
+            let control = registers.read(TCO1_CNT);
+            registers.write(TCO1_CNT, control & !(NMI_NOW | IN_CONTROL));
+        }
+    }
 }
 
 /// What a watchdog did that sidecore has halted.
@@ -155,7 +225,7 @@ pub fn stop(registers: &mut impl Registers) -> Result<Stopped, NoAnswer> {
     if control == u16::MAX {
         return Err(NoAnswer);
     }
-    let harmless = registers.read_gcs().map(|gcs| gcs & NO_REBOOT != 0);
+    let harmless = is_harmless(registers);
     if control & TCO_TMR_HLT != 0 {
         return Ok(Stopped { left: None, harmless, halts: true });
     }
@@ -178,7 +248,7 @@ const fn seconds(ticks: u16) -> u16 {
 /// Why a watchdog cannot be armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotArmed {
-    /// NO_REBOOT cannot be read: it is elsewhere on this chipset, or RCBA is off.
+    /// NO_REBOOT cannot be read: RCBA is off, or P2SB does not answer.
     Unknown,
     /// NO_REBOOT cannot be cleared: a strap of the board sets it.
     Strap,
@@ -195,10 +265,10 @@ pub fn arm(registers: &mut impl Registers, seconds: u16) -> Result<(), NotArmed>
     // The machine is reset when the timer is at 0 for the second time.
     let ticks = u32::from(seconds).saturating_mul(10).div_ceil(12);
     let ticks = u16::try_from(ticks).unwrap_or(TICKS).clamp(LEAST, TICKS);
-    let gcs = registers.read_gcs().ok_or(NotArmed::Unknown)?;
-    if gcs & NO_REBOOT != 0 {
-        registers.write_gcs(gcs & !NO_REBOOT);
-        if registers.read_gcs().is_none_or(|gcs| gcs & NO_REBOOT != 0) {
+    let place = registers.no_reboot().ok_or(NotArmed::Unknown)?;
+    if is_harmless(registers).ok_or(NotArmed::Unknown)? {
+        let_it_reset(registers, place);
+        if is_harmless(registers) != Some(false) {
             return Err(NotArmed::Strap);
         }
     }
@@ -231,6 +301,16 @@ pub fn feed(registers: &mut impl Registers) {
 mod tests {
     use super::*;
 
+    /// Where the model has NO_REBOOT, if that is in memory.
+    const AT: u64 = 0xfed1_f410;
+
+    /// All places of it.
+    const PLACES: [NoReboot; 3] = [
+        NoReboot::Memory { address: AT, bit: IN_GCS },
+        NoReboot::Memory { address: AT, bit: ON_SIDEBAND },
+        NoReboot::Control,
+    ];
+
     /// The timer, with the time in ticks.
     #[derive(Clone)]
     struct Model {
@@ -239,7 +319,10 @@ mod tests {
         /// Ticks until it is at 0. `None`: it does not count.
         count: Option<u16>,
         timeouts: u16,
-        gcs: Option<u32>,
+        /// Where NO_REBOOT is.
+        place: Option<NoReboot>,
+        /// The register in memory with it.
+        memory: u32,
         /// NO_REBOOT is a strap.
         strapped: bool,
         /// HLT cannot be set.
@@ -256,7 +339,8 @@ mod tests {
                 timer: 4,
                 count: None,
                 timeouts: 0,
-                gcs: Some(NO_REBOOT | 0x400),
+                place: Some(NoReboot::Memory { address: AT, bit: IN_GCS }),
+                memory: IN_GCS | 0x400,
                 strapped: false,
                 stubborn: false,
                 absent: false,
@@ -266,7 +350,24 @@ mod tests {
         }
 
         fn running(timer: u16) -> Self {
-            Self { control: 0, timer, count: Some(timer), gcs: Some(0), ..Self::new() }
+            Self { control: 0, timer, count: Some(timer), memory: 0, ..Self::new() }
+        }
+
+        /// Has NO_REBOOT at this place, where it is set, like each other bit that the chipset may have there.
+        fn with(place: NoReboot) -> Self {
+            let [memory, control] = match place {
+                NoReboot::Memory { bit, .. } => [0x400 | bit, 0],
+                NoReboot::Control => [0, IN_CONTROL.into()],
+            };
+            Self { place: Some(place), memory, control: TCO_TMR_HLT | control as u16, ..Self::new() }
+        }
+
+        fn may_reset(&self) -> bool {
+            match self.place {
+                Some(NoReboot::Memory { bit, .. }) => self.memory & bit == 0,
+                Some(NoReboot::Control) => self.control & IN_CONTROL == 0,
+                None => true,
+            }
         }
 
         fn pass(&mut self, ticks: u32) {
@@ -276,7 +377,7 @@ mod tests {
                 if *count == 0 {
                     *count = self.timer;
                     self.timeouts += 1;
-                    self.reset |= self.timeouts >= 2 && self.gcs.unwrap_or(0) & NO_REBOOT == 0;
+                    self.reset |= self.timeouts >= 2 && self.may_reset();
                 }
             }
         }
@@ -316,7 +417,8 @@ mod tests {
                     self.nmi_cleared |= value & NMI_NOW != 0;
                     // TCO_LOCK stays once it is set.
                     let halt = if self.stubborn { 0 } else { value & TCO_TMR_HLT };
-                    self.control = value & !TCO_TMR_HLT | halt | self.control & 1 << 12;
+                    let strap = if self.strapped && self.place == Some(NoReboot::Control) { IN_CONTROL } else { 0 };
+                    self.control = value & !TCO_TMR_HLT | halt | strap | self.control & 1 << 12;
                     self.count = (self.control & TCO_TMR_HLT == 0).then_some(self.timer & TICKS);
                 }
                 TCO_TMR => {
@@ -328,13 +430,19 @@ mod tests {
             }
         }
 
-        fn read_gcs(&mut self) -> Option<u32> {
-            self.gcs
+        fn no_reboot(&self) -> Option<NoReboot> {
+            self.place
         }
 
-        fn write_gcs(&mut self, value: u32) {
-            let strap = if self.strapped { NO_REBOOT } else { 0 };
-            self.gcs = Some(value | strap);
+        fn read_memory(&mut self, address: u64) -> u32 {
+            assert_eq!(address, AT);
+            self.memory
+        }
+
+        fn write_memory(&mut self, address: u64, value: u32) {
+            let Some(NoReboot::Memory { address: at, bit }) = self.place else { panic!("NO_REBOOT is not in memory") };
+            assert_eq!(address, at);
+            self.memory = value | if self.strapped { bit } else { 0 };
         }
     }
 
@@ -361,8 +469,9 @@ mod tests {
         let mut model = Model { control: 0, ..Model::new() };
         assert_eq!(stop(&mut model), Ok(Stopped { left: None, harmless: Some(true), halts: true }));
         assert_eq!(model.control, TCO_TMR_HLT);
-        let mut model = Model { gcs: None, ..Model::new() };
-        assert_eq!(stop(&mut model), Ok(Stopped { left: None, harmless: None, halts: true }));
+        for unreadable in [Model { place: None, ..Model::new() }, Model { memory: u32::MAX, ..Model::new() }] {
+            assert_eq!(stop(&mut unreadable.clone()), Ok(Stopped { left: None, harmless: None, halts: true }));
+        }
     }
 
     #[test]
@@ -384,11 +493,24 @@ mod tests {
     }
 
     #[test]
+    fn no_reboot_is_read_and_left_as_it_is_where_each_chipset_has_it() {
+        for place in PLACES {
+            let mut model = Model::with(place);
+            assert_eq!(stop(&mut model).map(|stopped| stopped.harmless), Ok(Some(true)), "{place:?}");
+            assert!(!model.may_reset(), "{place:?}");
+            let mut model = Model { memory: 0, control: TCO_TMR_HLT, ..Model::with(place) };
+            assert_eq!(stop(&mut model).map(|stopped| stopped.harmless), Ok(Some(false)), "{place:?}");
+        }
+    }
+
+    #[test]
     fn an_armed_one_resets_after_its_seconds_and_not_before() {
-        for seconds in [5_u16, 20, 21, 60, 600, 1227] {
-            let mut model = Model::new();
+        let seconds = [5_u16, 20, 21, 60, 600, 1227];
+        for (place, seconds) in PLACES.into_iter().flat_map(|place| seconds.map(|seconds| (place, seconds))) {
+            let mut model = Model::with(place);
             assert_eq!(arm(&mut model, seconds), Ok(()), "{seconds}");
-            assert_eq!(model.gcs, Some(0x400), "all else stays");
+            let kept = if place == NoReboot::Control { 0 } else { 0x400 };
+            assert_eq!(model.memory, kept, "all else stays: {place:?}");
             let least = u32::from(seconds) * 10 / 6;
             model.pass(least - 1);
             assert!(!model.reset, "{seconds}");
@@ -402,11 +524,13 @@ mod tests {
 
     #[test]
     fn one_that_cannot_reset_the_machine_is_not_armed() {
-        let strapped = Model { strapped: true, ..Model::new() };
-        let unknown = Model { gcs: None, ..Model::new() };
-        for (mut model, why) in [(strapped, NotArmed::Strap), (unknown, NotArmed::Unknown)] {
+        let strapped = PLACES.map(|place| (Model { strapped: true, ..Model::with(place) }, NotArmed::Strap));
+        let unknown = [Model { place: None, ..Model::new() }, Model { memory: u32::MAX, ..Model::new() }];
+        for (mut model, why) in strapped.into_iter().chain(unknown.map(|model| (model, NotArmed::Unknown))) {
             assert_eq!(arm(&mut model, 30), Err(why));
-            assert_eq!(model.control, TCO_TMR_HLT, "{why:?}");
+            assert_eq!(model.control & !IN_CONTROL, TCO_TMR_HLT, "{why:?}");
+            model.pass(1000);
+            assert!(!model.reset, "{why:?}");
         }
     }
 
@@ -421,16 +545,30 @@ mod tests {
         for (base, control) in [(0x401, 0), (0x400, 0x100), (1, 0x100), (0x1_0401, 0x100), (u32::MAX, u32::MAX)] {
             assert_eq!(ports_by_tcobase(base, control), None, "{base:#x} {control:#x}");
         }
-        assert_eq!(gcs_by_rcba(0xfed1_c001), Some(0xfed1_f410));
+        assert_eq!(in_gcs(0xfed1_c001), Some(NoReboot::Memory { address: 0xfed1_f410, bit: 1 << 5 }));
         for none in [0, 1, 0xfed1_c000, u32::MAX] {
-            assert_eq!(gcs_by_rcba(none), None, "{none:#x}");
+            assert_eq!(in_gcs(none), None, "{none:#x}");
+        }
+        // Bits 3:0 say what kind of memory it is.
+        assert_eq!(
+            on_sideband([0xfd00_0004, 0], 0xc6_000c),
+            Some(NoReboot::Memory { address: 0xfdc6_000c, bit: 1 << 1 })
+        );
+        assert_eq!(
+            on_sideband([0xfd00_0004, 0x2f], 0xcf_000c),
+            Some(NoReboot::Memory { address: 0x2f_fdcf_000c, bit: 1 << 1 })
+        );
+        for none in [[0, 0], [4, 0], [0xfd10_0004, 0], [u32::MAX, 0], [u32::MAX; 2]] {
+            assert_eq!(on_sideband(none, 0xc6_000c), None, "{none:x?}");
         }
     }
 
     #[test]
     fn only_intels_known_functions_are_touched() {
         assert_eq!(chipset(0x8086, 0x2918), Some(("ICH9", Way::Lpc)));
-        assert_eq!(chipset(0x8086, 0xa1a3), Some(("C620", Way::Smbus)));
+        assert_eq!(chipset(0x8086, 0xa1a3), Some(("C620", Way::Sideband(0xc6_000c))));
+        assert_eq!(chipset(0x8086, 0x19df), Some(("C3000", Way::Sideband(0xcf_000c))));
+        assert_eq!(chipset(0x8086, 0x1bc9), Some(("C740", Way::Smbus)));
         assert_eq!(chipset(0x1022, 0x2918), None);
         // ICH5, and ICH9's SMBus function.
         assert_eq!([chipset(0x8086, 0x24d0), chipset(0x8086, 0x2930)], [None, None]);

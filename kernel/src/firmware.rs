@@ -5,7 +5,7 @@
 
 use crate::{mem, screen};
 use alloc::{string::String, vec::Vec};
-use boot::acpi::{self, EcamWindow, Fadt, Memory, Register as Place, RemappingUnit, Tables};
+use boot::acpi::{self, EcamWindow, Fadt, Memory, Register as Place, RemappingUnit, Spcr, Tables};
 use boot::console::Consoles;
 use boot::information::Information;
 use boot::ipmi::Interface;
@@ -88,6 +88,10 @@ pub struct Platform {
     pub io_apics: Vec<u32>,
     /// What became of them: see [`crate::arch::ioapic`].
     pub masked: Vec<(u32, Option<Masked>)>,
+    /// Physical address of the HPET.
+    pub hpet: Option<u64>,
+    /// What ACPI's SPCR says of the firmware's console.
+    pub spcr: Option<Spcr>,
     /// The NUMA node of each processor that ACPI's SRAT names, by APIC ID.
     pub nodes: Vec<(u32, u32)>,
     /// Windows of PCI's configuration space.
@@ -144,6 +148,8 @@ pub unsafe fn platform(info: Information<'_>) -> Platform {
     } else {
         p.trouble.push("ACPI has no MADT, so only this core is known".into());
     }
+    p.hpet = tables.find(*b"HPET").and_then(acpi::hpet);
+    p.spcr = tables.find(*b"SPCR").map(acpi::spcr);
     if let Some(srat) = tables.find(*b"SRAT") {
         p.nodes = p.cores.enabled.iter().filter_map(|&id| Some((id, boot::srat::node_of(srat, id)?))).collect();
     }

@@ -34,7 +34,7 @@ use drivers::{
     generic::{Register, Space},
     ilo,
     ipmi::{self, Outcome, kcs},
-    tco::{self, Registers, Stopped, Way},
+    tco::{self, NoReboot, Registers, Stopped, Way},
     watchdog::Became,
     wdat,
 };
@@ -193,7 +193,7 @@ pub fn feed() {
 pub fn feed_now() -> bool {
     let ports = FED.load(Ordering::Relaxed);
     if ports != 0 {
-        tco::feed(&mut Tco { ports, gcs: None });
+        tco::feed(&mut Tco { ports, no_reboot: None });
     }
     if let Some(table) = wdat() {
         table.feed(&mut WdatBus);
@@ -206,7 +206,7 @@ pub fn end() {
     let ports = FED.swap(0, Ordering::Relaxed);
     // One that does not stop resets the machine, and nobody is left who could do anything else.
     if ports != 0 {
-        let mut registers = Tco { ports, gcs: None };
+        let mut registers = Tco { ports, no_reboot: None };
         tco::feed(&mut registers);
         let _ = tco::stop(&mut registers);
     }
@@ -221,28 +221,31 @@ pub fn end() {
 struct Tco {
     /// The first of its ports. Only ports that the chipset names are ever here.
     ports: u16,
-    /// The address of GCS, which is mapped. Only as long as the boot's page tables are in use.
-    gcs: Option<u64>,
+    /// Where NO_REBOOT is. A register in memory is mapped. Only as long as the boot's page tables are in use.
+    no_reboot: Option<NoReboot>,
 }
 
 impl Tco {
-    /// Finds the ports by the registers of the chipset's function. `None`: the firmware has set none.
+    /// Finds the ports and NO_REBOOT by the registers of the chipset's function. `None`: the firmware has set no ports.
     fn find(function: &Function, way: Way, pages: &mut Pages) -> Option<Self> {
-        Some(match way {
-            Way::Lpc => Self {
-                ports: tco::ports_by_pmbase(function.read(0x40))?,
-                gcs: tco::gcs_by_rcba(function.read(0xf0)).filter(|&gcs| pages.map(gcs)),
-            },
-            Way::Smbus => Self { ports: tco::ports_by_tcobase(function.read(0x50), function.read(0x54))?, gcs: None },
-        })
+        let ports = match way {
+            Way::Lpc => tco::ports_by_pmbase(function.read(0x40))?,
+            Way::Sideband(_) | Way::Smbus => tco::ports_by_tcobase(function.read(0x50), function.read(0x54))?,
+        };
+        let no_reboot = match way {
+            Way::Lpc => tco::in_gcs(function.read(0xf0)),
+            Way::Sideband(offset) => tco::on_sideband(function.sideband_base(), offset),
+            Way::Smbus => Some(NoReboot::Control),
+        };
+        let is_reached = |place: &NoReboot| match *place {
+            NoReboot::Memory { address, .. } => pages.map(address),
+            NoReboot::Control => true,
+        };
+        Some(Self { ports, no_reboot: no_reboot.filter(is_reached) })
     }
 
     fn port(&self, offset: u16) -> Port<u16> {
         Port::new(self.ports.saturating_add(offset))
-    }
-
-    fn gcs(&self) -> Option<*mut u32> {
-        Some(ptr::with_exposed_provenance_mut(self.gcs? as usize))
     }
 }
 
@@ -259,17 +262,19 @@ impl Registers for Tco {
         unsafe { self.port(offset).write(value) };
     }
 
-    fn read_gcs(&mut self) -> Option<u32> {
-        // SAFETY: `find` has mapped the page, uncached. It was not mapped before, so it is no memory. The chipset has
-        // named it.
-        self.gcs().map(|at| unsafe { at.read_volatile() })
+    fn no_reboot(&self) -> Option<NoReboot> {
+        self.no_reboot
     }
 
-    fn write_gcs(&mut self, value: u32) {
-        if let Some(at) = self.gcs() {
-            // SAFETY: as above. The crate `drivers` clears NO_REBOOT, and writes back what else it has read.
-            unsafe { at.write_volatile(value) };
-        }
+    fn read_memory(&mut self, address: u64) -> u32 {
+        // SAFETY: `find` has mapped the page, uncached, before it named the register. It was not mapped before, so it is no
+        // memory. The chipset has named it.
+        unsafe { ptr::with_exposed_provenance::<u32>(address as usize).read_volatile() }
+    }
+
+    fn write_memory(&mut self, address: u64, value: u32) {
+        // SAFETY: as above. The crate `drivers` clears NO_REBOOT, and writes back what else it has read.
+        unsafe { ptr::with_exposed_provenance_mut::<u32>(address as usize).write_volatile(value) };
     }
 }
 

@@ -7,6 +7,7 @@ use alloc::{format, string::String, vec::Vec};
 use boot::acpi::EcamWindow;
 use core::sync::atomic::{AtomicBool, Ordering};
 use drivers::pci::{Address, BadBar, ConfigSpace, MemoryBar, Seen, command};
+use drivers::tco;
 use drivers::usb::TakenOver;
 use findings::machine::Elsewhere;
 use spin::{Mutex, Once};
@@ -48,15 +49,17 @@ pub struct Scanned {
     pub active: Vec<Function>,
     /// Bridges to PCI that the firmware has given no bus.
     pub without_bus: Vec<Address>,
+    /// Bridges to PCI that could send messages.
+    pub bridges: Vec<Address>,
     /// USB controllers, and what became of them. An error is the address of registers that cannot be mapped.
     pub usb: Vec<(Address, Result<TakenOver, u64>)>,
 }
 
 /// Finds all PCI functions: those on the buses of all `windows`, and by ports those on the other buses of segment 0. Takes USB controllers over
 /// from the firmware, which stops them in order. Then takes bus mastering, MSI and MSI-X from all but bridges: what the firmware has started
-/// could still write to memory that is handed out later. A driver of ours gives its function bus mastering again.
+/// could still write to memory that is handed out later. Bridges to PCI lose the last two only: others master the bus through them. A driver of ours gives its function bus mastering again.
 pub fn scan(windows: &[EcamWindow]) -> Scanned {
-    let (mut active, mut without_bus, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut active, mut without_bus, mut taken, mut bridges) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let [here, elsewhere] = FUNCTIONS.call_once(|| {
         let _guard = CONFIG.lock();
         let [mut here, mut elsewhere] = [Vec::new(), Vec::new()];
@@ -66,6 +69,9 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
                 space.scan_bus(bus, |Seen { at, vendor, device, class, secondary }| {
                     if secondary == Some(0) {
                         without_bus.push(at);
+                    }
+                    if secondary.is_some() && space.stop_interrupts(at) {
+                        bridges.push(at);
                     }
                     if class >> 16 != BRIDGE {
                         list.push(Function { space, segment, at, vendor, device, class });
@@ -90,7 +96,7 @@ pub fn scan(windows: &[EcamWindow]) -> Scanned {
         active.extend(all().filter(|function| unsafe { function.space.silence(function.at).any() }));
         [here, elsewhere]
     });
-    Scanned { functions: here.len(), elsewhere, active, without_bus, usb: taken }
+    Scanned { functions: here.len(), elsewhere, active, without_bus, bridges, usb: taken }
 }
 
 fn space(&EcamWindow { base, first, last, .. }: &EcamWindow) -> ConfigSpace {
@@ -141,6 +147,26 @@ impl Function {
         let _guard = CONFIG.lock();
         // SAFETY: the lock keeps others off configuration space. ECAM was mapped before the scan.
         unsafe { self.space.read(self.at, offset) }
+    }
+
+    /// Reads the base of the sideband's registers from the bridge P2SB, function 1 of this function's device, which is the chipset's. Firmware
+    /// hides that bridge: it is shown meanwhile, and hidden again.
+    pub fn sideband_base(&self) -> [u32; 2] {
+        let at = Address { function: 1, ..self.at };
+        let _guard = CONFIG.lock();
+        // SAFETY: the lock keeps others off configuration space, and nobody drives the bridge. The chipset is known to have it
+        // there, with this register, which changes nothing but whether the others answer. Reading these has no side effect.
+        unsafe {
+            let hidden = self.space.read(at, tco::P2SB_CONTROL) & tco::P2SB_HIDDEN != 0;
+            if hidden {
+                self.space.write(at, tco::P2SB_CONTROL, 0);
+            }
+            let base = tco::SIDEBAND_BASE.map(|register| self.space.read(at, register));
+            if hidden {
+                self.space.write(at, tco::P2SB_CONTROL, tco::P2SB_HIDDEN);
+            }
+            base
+        }
     }
 
     /// Returns the address that a memory base address register names. `None`: it names none, or the function does not

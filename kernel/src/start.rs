@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "the assembly calls in here; the boot information is read where GRUB put it")]
 
 use crate::{
-    arch::{apic, cpuid, idle, idt, ioapic, pic, time, timer},
+    arch::{apic, cpuid, hpet, idle, idt, ioapic, pic, time, timer},
     boots, console, cores, disks, engines,
     facts::{self, Facts, facts},
     firmware,
@@ -156,6 +156,7 @@ extern "C" fn on_own_stack() -> ! {
     report::add_all(findings::speed::idle(sleep));
     step::begin(Step::Pci);
     report::add_all(findings::machine::io_apics(&facts.platform.masked));
+    report::add_all(facts.platform.hpet.map(|at| findings::machine::hpet(at, hpet::silence(at))));
     find_pci();
     remapping::switch_off_all();
     machine_watchdog::begin();
@@ -181,6 +182,7 @@ extern "C" fn on_own_stack() -> ! {
     console::print(format_args!("\nwhat it is used for:\n"));
     if let Some((wanted, [people, programs])) = console::opened() {
         report::add_all(findings::consoles::people(&wanted, people));
+        report::add_all(facts.platform.spcr.and_then(|spcr| findings::consoles::late(&wanted, spcr)));
         report::add_all(findings::consoles::programs(people, programs));
     }
     report::add_all([screen::describe()]);
@@ -303,13 +305,14 @@ fn require_x2apic_mode() {
 
 fn find_pci() {
     let windows = &facts().platform.ecam;
-    let pci::Scanned { functions, elsewhere, active, without_bus, usb } = pci::scan(windows);
+    let pci::Scanned { functions, elsewhere, active, without_bus, bridges, usb } = pci::scan(windows);
     report::add_all(findings::machine::configuration_space(windows));
     report::add_all([findings::machine::pci_devices(functions)]);
     report::add_all(findings::machine::elsewhere(elsewhere.iter().map(pci::Function::elsewhere)));
     for at in without_bus {
         report::warning(format!("PCI bridge at {at}: the firmware gave it no bus, so that nothing behind it is found"));
     }
+    report::add_all(findings::machine::bridges_with_messages(bridges));
     report::add_all(findings::usb::controllers(&usb));
     let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
     if !names.is_empty() {

@@ -1,6 +1,7 @@
 //! The serial ports: which are used, and why (`boot::console`).
 
 use alloc::{format, vec, vec::Vec};
+use boot::acpi::Spcr;
 use boot::console::{Consoles, Source};
 use control::{RECORD, ReportEntry};
 
@@ -35,6 +36,17 @@ pub fn people(wanted: &Consoles, found: Option<Found>) -> Vec<ReportEntry> {
     said
 }
 
+/// What ACPI's SPCR says, which the first lines of the boot could not read, because it is above 4 GiB. `None`: they did, or the port is the
+/// one that people have.
+#[must_use]
+pub fn late(wanted: &Consoles, spcr: Spcr) -> Option<ReportEntry> {
+    let unread = wanted.source == Source::Usual && spcr != Spcr::Off;
+    let is_theirs = matches!(spcr, Spcr::Uart(uart) if wanted.people.is_some_and(|people| people.port == uart.port));
+    (unread && !is_theirs).then(|| {
+        fallback(format!("{spcr}; the table is above 4 GiB, where the first lines of the boot cannot read it: `console=` names the port instead"))
+    })
+}
+
 /// Programs' serial port. `people`: people's. If both are the same, they share it. Nothing is said if none is wanted, or none is
 /// there ([`no_com2`](crate::machine::no_com2) is said then).
 #[must_use]
@@ -51,9 +63,26 @@ pub fn programs(people: Option<Found>, found: Option<Found>) -> Vec<ReportEntry>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use boot::acpi::Spcr;
     use boot::console::{COM1, Uart, choose};
     use control::ReportKind;
+
+    #[test]
+    fn an_spcr_that_was_read_too_late_is_said_unless_its_port_is_peoples() {
+        let uart = |port| Spcr::Uart(Uart { port, rate: None });
+        let late = |line, early, spcr| late(&choose(line, early), spcr).map(|entry| entry.text.to_string());
+        let said = late("", None, uart(0x2f8)).expect("another port");
+        assert!(said.starts_with("ACPI's SPCR names the UART at port 0x2f8; the table is above 4 GiB"), "{said}");
+        assert!(late("", None, Spcr::InMemory(0xfe00_0000)).is_some());
+        for (line, early, spcr) in [
+            ("", None, uart(COM1)),
+            ("", None, Spcr::Off),
+            ("", Some(uart(0x2f8)), uart(0x2f8)),
+            ("", Some(Spcr::Type(3)), Spcr::Type(3)),
+            ("console=com1", None, uart(0x2f8)),
+        ] {
+            assert_eq!(late(line, early, spcr), None, "{line} {early:?} {spcr:?}");
+        }
+    }
 
     #[test]
     fn each_choice_has_its_sentence() {

@@ -5,6 +5,7 @@ use core::fmt;
 
 use boot::acpi::EcamWindow;
 use control::ReportEntry;
+use drivers::hpet::Silenced;
 use drivers::ioapic::Masked;
 
 use crate::{decision, fallback, found, warning};
@@ -125,6 +126,31 @@ pub fn io_apics(all: &[(u32, Option<Masked>)]) -> Vec<ReportEntry> {
     said
 }
 
+/// What became of the HPET's timers, whose registers ACPI says are at this physical address. `None`: none answers there.
+#[must_use]
+pub fn hpet(at: u64, silenced: Option<Silenced>) -> ReportEntry {
+    match silenced {
+        None => found(format!("no HPET answers at {at:#x}, where ACPI has one; it is left alone")),
+        Some(Silenced { refused: 1.., timers, .. }) => {
+            warning(format!("HPET at {at:#x}: of its {timers} timers some send interrupts, and cannot be switched off"))
+        }
+        Some(Silenced { were_on: 0, timers, .. }) => found(format!("HPET at {at:#x}: none of its {timers} timers sends interrupts")),
+        Some(Silenced { were_on, timers, messages, .. }) => decision(format!(
+            "HPET at {at:#x}: the firmware had left {were_on} of its {timers} timers sending interrupts, {messages} of them past the I/O \
+             APICs; they are off"
+        )),
+    }
+}
+
+/// Bridges to PCI that the firmware had left sending interrupts as messages. They are off now.
+#[must_use]
+pub fn bridges_with_messages<A: fmt::Display>(all: impl IntoIterator<Item = A>) -> Option<ReportEntry> {
+    let names: Vec<_> = all.into_iter().map(|at| format!("{at}")).collect();
+    (!names.is_empty()).then(|| {
+        decision(format!("MSI is off for every PCI bridge; the firmware had left it on for {}", names.join(", ")))
+    })
+}
+
 /// There is no second UART at the usual ports.
 #[must_use]
 pub fn no_com2() -> ReportEntry {
@@ -148,6 +174,7 @@ pub fn nic_without_driver(vendor: u16, device: u16) -> Option<(&'static str, &'s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use control::ReportKind;
 
     #[test]
     fn io_apics_are_told_together_and_what_is_wrong_with_one_apart() {
@@ -160,6 +187,23 @@ mod tests {
         assert_eq!(said[1], warning("1 entries of I/O APICs cannot be masked"));
         assert_eq!(said[2], warning("no I/O APIC answers at 0xfec01000, where ACPI's MADT has one"));
         assert_eq!(io_apics(&[]), []);
+    }
+
+    #[test]
+    fn an_hpet_and_bridges_that_sent_interrupts_are_said() {
+        let left = |were_on, messages, refused| Some(Silenced { timers: 3, were_on, messages, refused });
+        for (silenced, kind, text) in [
+            (None, ReportKind::Found, "no HPET answers"),
+            (left(0, 0, 0), ReportKind::Found, "none of its 3 timers sends interrupts"),
+            (left(2, 1, 0), ReportKind::Decision, "had left 2 of its 3 timers sending interrupts, 1 of them past"),
+            (left(1, 0, 1), ReportKind::Warning, "cannot be switched off"),
+        ] {
+            let said = hpet(0xfed0_0000, silenced);
+            assert!(said.kind == kind && said.text.contains(text), "{}", said.text);
+        }
+        assert_eq!(bridges_with_messages::<&str>([]), None);
+        let said = bridges_with_messages(["00:01.0", "00:1c.0"]).expect("two");
+        assert!(said.text.ends_with("left it on for 00:01.0, 00:1c.0"), "{}", said.text);
     }
 
     #[test]

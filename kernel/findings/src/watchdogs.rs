@@ -29,9 +29,7 @@ pub fn tco(chipset: &str, stopped: Result<Stopped, NoAnswer>) -> ReportEntry {
     let effect = match harmless {
         Some(true) => ", without effect, because NO_REBOOT is set",
         Some(false) => " until it resets the machine",
-        None => {
-            " until it resets the machine, unless NO_REBOOT is set, which is behind P2SB or the PMC on this chipset"
-        }
+        None => " until it resets the machine, unless NO_REBOOT is set, which cannot be read",
     };
     if halts {
         entry(ReportKind::Decision, format!("{name} was running, {left} s left{effect}; stopped"))
@@ -135,8 +133,8 @@ pub fn armed(seconds: u16, armed: Armed) -> ReportEntry {
     let tco = match armed.tco {
         Some(Ok(())) => return by("the TCO watchdog"),
         Some(Err(NotArmed::Unknown)) => {
-            "nobody can see here whether the TCO watchdog may reset the machine: NO_REBOOT is behind P2SB or the PMC, or \
-             RCBA is off"
+            "nobody can see here whether the TCO watchdog may reset the machine: its bit NO_REBOOT cannot be read (RCBA is \
+             off, or the bridge P2SB does not answer)"
         }
         Some(Err(NotArmed::Strap)) => {
             "NO_REBOOT is set by a strap of the board, so that the TCO watchdog resets nothing"
@@ -207,7 +205,7 @@ mod tests {
         let said = tco("ICH9", halted(Some(54), Some(true), true));
         assert!(said.text.ends_with("54 s left, without effect, because NO_REBOOT is set; stopped"), "{}", said.text);
         let said = tco("C620", halted(Some(9), None, true));
-        assert!(said.text.contains("behind P2SB or the PMC") && said.text.ends_with("; stopped"), "{}", said.text);
+        assert!(said.text.contains("NO_REBOOT is set, which cannot be read") && said.text.ends_with("; stopped"), "{}", said.text);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod gdt;
 pub mod host_vectors;
 pub mod idle;
 pub mod idt;
+pub mod hpet;
 pub mod ioapic;
 pub mod msr;
 pub mod number;

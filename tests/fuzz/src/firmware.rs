@@ -4,7 +4,9 @@
 
 use std::cell::Cell;
 
-use boot::acpi::{EcamWindow, Fadt, Memory, Register, Spcr, Tables, cores, dmar, ecam, io_apics, ivrs, spcr, spmi};
+use boot::acpi::{
+    EcamWindow, Fadt, Memory, Register, Spcr, Tables, cores, dmar, ecam, hpet, io_apics, ivrs, spcr, spmi,
+};
 use boot::console::{Source, Uart, choose};
 use boot::information::{Framebuffer, FramebufferContent, Information, Module};
 use boot::ipmi::Interface;
@@ -375,6 +377,7 @@ fn read_tables(input: &mut Input<'_>) {
     let watched = watchdog(wdat);
     // Tables of other kinds are as good as any bytes for these.
     for table in [madt, srat, mcfg] {
+        assert!(hpet(table).is_none_or(|at| at != 0 && at.is_multiple_of(8)));
         for interface in [spmi(table), smbios::ipmi(table.get(36..).unwrap_or_default())].into_iter().flatten() {
             let wrong = |data, status| data < 0x100 || status <= data;
             assert!(!matches!(interface, Interface::Kcs { data, status } if wrong(data, status)), "{interface}");

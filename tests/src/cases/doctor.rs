@@ -18,7 +18,7 @@ const BEGIN: &str = "what this machine has:";
 const ENDS: [&str; 2] = ["what it is used for:", "something required is missing"];
 /// Parts of the lines that only the hypervisor can say. The program comes when Linux has taken the machine over, and measures nothing.
 /// Each is of a sentence that a machine of this scenario may have; `tools/doctor/README.md` lists those of other machines too.
-const OWN: [&str; 10] = [
+const OWN: [&str; 12] = [
     // Where GRUB has put it, and what GRUB has loaded.
     "sidecore's image at ",
     "boot module ",
@@ -29,6 +29,8 @@ const OWN: [&str; 10] = [
     "their TSCs were ",
     // What the firmware had left on, which Linux has put right before the program can look.
     "I/O APICs: ",
+    "HPET at ",
+    "MSI is off for every PCI bridge",
     "USB controllers: ",
     "TCO watchdog of ",
     "for every PCI device that sidecore does not drive; the firmware had left them on",
@@ -78,6 +80,20 @@ fn compare(context: &mut Context<'_>, name: &str, cpus: u32, lacks: Option<Featu
         ensure!(said == report, "{name}: the same lines in another order");
         figures.at_least(&format!("{name}: lines that are the same"), said.len(), 8)?;
     }
+    // Another user reads less. What it says is what root says, or that it does not know.
+    let others = judged["user_said"]["lines"].as_array().context("no lines of another user")?;
+    let (unknown, known): (Vec<_>, Vec<_>) = others.iter().partition(|line| line["kind"] == "unknown");
+    let made_up: Vec<_> = known.iter().filter(|line| !lines.contains(line)).collect();
+    ensure!(made_up.is_empty(), "{name}: another user is told {made_up:#?}, and root is not");
+    let figures = &mut context.figures;
+    figures.at_least(&format!("{name}: lines that another user gets as unknown"), unknown.len(), 3)?;
+    // What CPUID shows to be missing is known to everybody.
+    let code = number(&judged, "user_code")?;
+    figures.exactly(
+        &format!("{name}: the doctor's exit code for another user"),
+        code,
+        if missing == 0 { 3_u64 } else { 1 },
+    )?;
     let nics =
         lines.iter().filter(|line| line["text"].as_str().is_some_and(|text| text.contains("can be a port"))).count();
     figures.exactly(&format!("{name}: NICs that it names"), nics, 1)

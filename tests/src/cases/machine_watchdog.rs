@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use control::Event;
 
 use crate::boot::{Boot, alone};
@@ -24,6 +24,9 @@ const GCS: u32 = 0xfed1_f410;
 
 /// The ports of the management controller's interface: data, and status with commands.
 const KCS: [u16; 2] = [0xca2, 0xca3];
+
+/// Where the HPET is.
+const HPET: u32 = 0xfed0_0000;
 
 /// Seconds of a hang until the machine is reset (`machine-watchdog=`).
 const FED: u64 = 20;
@@ -78,6 +81,13 @@ fn arm_tco() -> Vec<String> {
         format!("outw {:#x} 0", TCO + 0x08),
         format!("outw {TCO:#x} 1"),
     ]
+}
+
+/// GRUB's commands that have the HPET's first timer interrupt every 0.1 s.
+fn arm_hpet() -> Vec<String> {
+    // Periodic, with an interrupt, the next write is the time; a tick is 10 ns.
+    let writes = [(0x100, 0x4c), (0x108, 10_000_000), (0x108, 10_000_000), (0x10, 1)];
+    writes.map(|(offset, value)| format!("write_dword {:#x} {value:#x}", HPET + offset)).into()
 }
 
 /// GRUB's commands that have the management controller reset the machine. The response to the last one stays in the
@@ -137,8 +147,20 @@ fn left_on(context: &mut Context<'_>, setup: &Setup, begin: &str) -> Result<()> 
 
 fn tco_left_on(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("tco-left-on", &[Guest::new(1).then("obey")]);
-    (setup.tco, setup.grub) = (true, arm_tco());
-    left_on(context, &setup, "TCO watchdog of Intel's ICH9 was running")
+    (setup.tco, setup.grub) = (true, [arm_tco(), arm_hpet()].concat());
+    left_on(context, &setup, "TCO watchdog of Intel's ICH9 was running")?;
+
+    // sidecore stops the timer also where it is told to leave watchdogs.
+    (setup.options, setup.grub) = ("emulator", arm_hpet());
+    let mut session = context.boot(&setup)?;
+    reported(&mut session, "HPET at 0xfed00000: the firmware had left 1 of its 3 timers sending interrupts")?;
+    session.all_obey(["a"])?;
+    let said = session.monitor_text(&format!("xp /1wx {:#x}", HPET + 0x100))?;
+    let timer = said.trim().rsplit_once("0x").and_then(|(_, value)| u64::from_str_radix(value, 16).ok());
+    let Some(timer) = timer else { bail!("the monitor says of the timer: {said}") };
+    context.figures.exactly("the timer's bit that has it send interrupts", timer >> 2 & 1, 0)?;
+    context.figures.exactly("its bit for a periodic one, which GRUB has set and nobody clears", timer >> 3 & 1, 1)?;
+    session.shut_down().map(drop)
 }
 
 fn bmc_left_on(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
