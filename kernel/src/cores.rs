@@ -266,8 +266,24 @@ impl Core {
                 banks::poll(self.index);
                 self.rests();
                 self.busy.store(false, Ordering::Release);
+            } else {
+                // Woken without a job: see `wake_to_poll`.
+                banks::poll(self.index);
             }
         }
+    }
+}
+
+/// Wakes the next core without a job, so that it reads its banks of machine checks and sleeps again. Each gets its turn. The control core
+/// calls it once a second.
+pub fn wake_to_poll() {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.load(Ordering::Acquire);
+    let begin = NEXT.load(Ordering::Relaxed);
+    let in_turn = (0..count).filter_map(|step| get(begin.wrapping_add(step).checked_rem(count)?));
+    if let Some(core) = in_turn.into_iter().find(|core| !core.is_busy()) {
+        NEXT.store(core.index.wrapping_add(1), Ordering::Relaxed);
+        core.kick();
     }
 }
 

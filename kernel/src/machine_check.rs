@@ -114,14 +114,15 @@ impl fmt::Display for Told {
     }
 }
 
-/// Does what the control core does in each tick: once a second it reads its banks, and each time it gives `take` what the
-/// cores have told.
+/// Does what the control core does in each tick: once a second it reads its banks and has a core without work read its own, and each
+/// time it gives `take` what the cores have told.
 pub fn tick(mut take: impl FnMut(&Told)) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = time::tsc();
     if now >= NEXT.load(Ordering::Relaxed) {
         NEXT.store(now.saturating_add(time::micros(POLL)), Ordering::Relaxed);
         poll(number::current());
+        cores::wake_to_poll();
     }
     told::take_all(&mut take);
 }

@@ -7,7 +7,8 @@
 //!
 //! The crate `speed` decides what is read and written. Guests' cores and the control core are left as the firmware has them.
 
-use crate::arch::{cpuid, msr::Physical, time};
+use crate::arch::{cpuid, msr::Physical, number, time};
+use crate::machine_check::banks;
 use control::{NoMemory, copy};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use engine::control::Errand;
@@ -81,10 +82,10 @@ impl CoreSpeed {
         self.outcome.get()
     }
 
-    /// Whether it is time for a look, and there is something to look at.
+    /// Whether it is time for a look at the engine's core.
     pub fn is_due(&self) -> bool {
         let now = time::tsc();
-        let due = Meter::has_something(&self.processor) && now >= self.next.load(Relaxed);
+        let due = now >= self.next.load(Relaxed);
         if due {
             self.next.store(now.saturating_add(time::micros(PERIOD)), Relaxed);
         }
@@ -117,7 +118,12 @@ impl CoreSpeed {
 }
 
 impl Errand for CoreSpeed {
+    /// Looks at the core that runs this, which is the engine's: its speed, and its banks of machine checks, which nobody else can read.
     fn run(&self) {
+        banks::poll(number::current());
+        if !Meter::has_something(&self.processor) {
+            return;
+        }
         let Some(mut meter) = self.meter.try_lock() else { return };
         let Look { permille, causes, smis } = meter.look(&self.processor, &mut Physical);
         self.permille.store(permille.unwrap_or(UNKNOWN), Relaxed);
