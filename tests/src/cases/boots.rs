@@ -20,13 +20,14 @@ const ATTEMPTS: u64 = 2;
 pub fn list() -> Vec<Box<dyn Boot>> {
     let store = "sidecore.toml panics twice when its guest has started, previous.toml runs; the firmware's store (ERST) has sidecore's log for Linux's pstore, \
                  and Linux's for sidecore";
-    let memory = "sidecore.toml hangs twice and the machine's watchdog resets it, by UEFI and without a store: previous.toml runs";
+    let memory = "by UEFI and without a store: sidecore.toml panics twice, and in another machine hangs twice until the machine's watchdog resets it; \
+                  previous.toml runs";
     let byte = "the same where memory is cleared at each reset and there is no store: one byte of the CMOS memory has the count";
     let unread =
         "sidecore.toml cannot be read, or is not there, or its management guest has no core: previous.toml runs";
     vec![
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
-        alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), hangs),
+        alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), by_uefi),
         alone(Scenario::new("previous-config-cmos", byte, QEMU).taking_turns(), panics_and_forgets),
         alone(Scenario::new("unread-config", unread, QEMU).taking_turns(), unread_or_missing),
     ]
@@ -174,12 +175,20 @@ fn out_of_reach(context: &mut Context<'_>) -> Result<()> {
     session.shut_down().map(drop)
 }
 
-fn hangs(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+fn by_uefi(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = setup("previous-config-uefi");
-    setup.medium = Medium::StickUefi;
+    (setup.medium, setup.reboots) = (Medium::StickUefi, true);
     setup.memory_mib += FIRMWARE_MIB;
-    (setup.options, setup.reboots, setup.tco) =
-        ("emulator machine-watchdog=20 selftest=stuck-at-configuration", true, true);
+    setup.options = "selftest=panic-with-guests panic=1";
+    let mut session = context.boot(&setup)?;
+    for _ in 0..ATTEMPTS {
+        let (message, ..) = session.panicked(seconds(240))?;
+        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+    }
+    runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
+    session.shut_down_as_machine()?;
+
+    (setup.options, setup.tco) = ("emulator machine-watchdog=20 selftest=stuck-at-configuration", true);
     let mut session = context.boot(&setup)?;
     // What is for COM2 waits in its queue when the boot hangs. COM1 has been written.
     session.shown(&format!(" boot {}; what it leaves", ATTEMPTS + 1), 0, seconds(600))?;
