@@ -134,7 +134,9 @@ pub fn hpet(at: u64, silenced: Option<Silenced>) -> ReportEntry {
         Some(Silenced { refused: 1.., timers, .. }) => {
             warning(format!("HPET at {at:#x}: of its {timers} timers some send interrupts, and cannot be switched off"))
         }
-        Some(Silenced { were_on: 0, timers, .. }) => found(format!("HPET at {at:#x}: none of its {timers} timers sends interrupts")),
+        Some(Silenced { were_on: 0, timers, .. }) => {
+            found(format!("HPET at {at:#x}: none of its {timers} timers sends interrupts"))
+        }
         Some(Silenced { were_on, timers, messages, .. }) => decision(format!(
             "HPET at {at:#x}: the firmware had left {were_on} of its {timers} timers sending interrupts, {messages} of them past the I/O \
              APICs; they are off"

@@ -205,7 +205,11 @@ mod tests {
         let said = tco("ICH9", halted(Some(54), Some(true), true));
         assert!(said.text.ends_with("54 s left, without effect, because NO_REBOOT is set; stopped"), "{}", said.text);
         let said = tco("C620", halted(Some(9), None, true));
-        assert!(said.text.contains("NO_REBOOT is set, which cannot be read") && said.text.ends_with("; stopped"), "{}", said.text);
+        assert!(
+            said.text.contains("NO_REBOOT is set, which cannot be read") && said.text.ends_with("; stopped"),
+            "{}",
+            said.text
+        );
     }
 
     #[test]
