@@ -20,6 +20,7 @@ mod isolation;
 mod ixgbe;
 mod life;
 mod longest_tick;
+mod longest_turn;
 mod machine_checks;
 mod machine_watchdog;
 mod management;
@@ -102,6 +103,7 @@ pub fn all() -> Vec<Box<dyn Boot>> {
         trace_sampled::list(),
         cable::list(),
         longest_tick::list(),
+        longest_turn::list(),
         top_seven::list(),
         operator_tools::list(),
         maps::list(),

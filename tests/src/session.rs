@@ -180,6 +180,19 @@ impl Session {
         self.result(guest, action.split(':').next().unwrap_or(action), limit)
     }
 
+    /// Types a line into the shell of a guest, and waits until it is done.
+    pub fn in_shell(&mut self, guest: &str, line: &str, limit: Duration) -> Result<()> {
+        // Each command has another number. The echo of the line has the sum, and not its result.
+        let mark = self.next_id;
+        let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
+        self.ask(Command::Input { guest: guest.to_owned(), text }, Duration::from_secs(20))?;
+        let done = format!("MARK-{}", mark + 1000);
+        self.wait(line, limit, |event| match event {
+            Event::Console { guest: from, line } if from == guest && line.contains(&done) => Some(()),
+            _ => None,
+        })
+    }
+
     /// Waits until all these guests obey.
     pub fn all_obey<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
         names.into_iter().try_for_each(|name| self.result(name, "obey", Duration::from_secs(240)).map(drop))

@@ -5,9 +5,10 @@
 
 use anyhow::Result;
 use control::Counters;
+use net::counters::UplinkDrop;
 use serde_json::Value;
 
-use crate::counts::net;
+use crate::counts::{net, uplinks};
 use crate::figures::Figures;
 use crate::session::number;
 
@@ -28,24 +29,37 @@ pub fn action(mib: u64, more: &str) -> String {
 }
 
 /// Checks that `mib` MiB of a stream arrived. `what`: which stream.
-pub fn arrived(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> Result<()> {
+fn arrived(figures: &mut Figures, what: &str, stream: &Value, mib: u64) -> Result<()> {
     figures.at_least(&format!("bytes {what}"), number(stream, "bytes")?, mib << 20)?;
     figures.note(&format!("bit/s {what}"), number(stream, "bits_per_second")?);
     Ok(())
 }
 
-/// Checks the same, and that few segments were sent again but those of frames that ports have `dropped`, as they count them: a receiver
-/// without offloads may have no buffer left.
+/// Checks the same, and that few segments were sent again but those of frames that ports and uplinks have `dropped`, as they count them: a
+/// receiver without offloads may have no buffer left.
 pub fn arrived_at_once(figures: &mut Figures, what: &str, stream: &Value, mib: u64, dropped: u64) -> Result<()> {
+    few_again(figures, what, stream, mib, [dropped, SEGMENTS])
+}
+
+/// The same for a stream that comes by a wire: each of its frames is one segment.
+pub fn arrived_by_wire(figures: &mut Figures, what: &str, stream: &Value, mib: u64, dropped: u64) -> Result<()> {
+    few_again(figures, what, stream, mib, [dropped, 1])
+}
+
+/// `dropped`: how many frames, and the most segments in one.
+fn few_again(figures: &mut Figures, what: &str, stream: &Value, mib: u64, dropped: [u64; 2]) -> Result<()> {
     arrived(figures, what, stream, mib)?;
-    figures.note(&format!("frames dropped {what}"), dropped);
-    let most = number(stream, "bytes")? / SEGMENT / ONE_OF + dropped * SEGMENTS;
+    let [frames, segments] = dropped;
+    figures.note(&format!("frames dropped {what}"), frames);
+    let most = number(stream, "bytes")? / SEGMENT / ONE_OF + frames * segments;
     figures.at_most(&format!("segments sent again {what}"), number(stream, "retransmits")?, most)
 }
 
-/// The frames that the ports of both guests have dropped between two readings.
-pub fn dropped(before: &Counters, after: &Counters, guests: [&str; 2]) -> Result<u64> {
-    let all =
-        |counters: &Counters| guests.iter().map(|name| Ok(net(counters, name)?.all_dropped())).sum::<Result<u64>>();
+/// The frames that the ports of these guests and the uplinks have dropped between two readings.
+pub fn dropped(before: &Counters, after: &Counters, guests: &[&str]) -> Result<u64> {
+    let all = |counters: &Counters| {
+        let ports = guests.iter().map(|name| Ok(net(counters, name)?.all_dropped())).sum::<Result<u64>>()?;
+        Ok::<_, anyhow::Error>(ports + UplinkDrop::ALL.iter().map(|drop| uplinks(counters, drop.name())).sum::<u64>())
+    };
     Ok(all(after)? - all(before)?)
 }

@@ -13,6 +13,7 @@ use crate::platform::{ALSO_NESTED, BOCHS, EVERYWHERE, NESTED, Platform};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
 use crate::steady::{self, Steady};
+use crate::tcp;
 
 /// How often a guest is killed and restarted under load, in the platform's best mode; with `--full` in each mode.
 const LIVES: u64 = 10;
@@ -164,9 +165,11 @@ fn traffic(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let ping = session.act("b", &format!("ping:{pings}"), seconds(240))?;
     context.figures.exactly("pings answered", number(&ping, "received")?, pings)?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let before = session.counters()?;
         let iperf = session.act("b", &format!("iperf:{sent_mib}M{way}"), seconds(240))?;
+        let dropped = tcp::dropped(&before, &session.counters()?, &["a", "b"])?;
         ensure!(iperf["direction"] == direction, "expected the result for {direction:?}, got {iperf}");
-        context.figures.at_least(&format!("iperf bytes, {direction}"), number(&iperf, "bytes")?, counted_mib << 20)?;
+        tcp::arrived_at_once(&mut context.figures, direction, &iperf, counted_mib, dropped)?;
     }
     let file = session.result("a", "serve", seconds(120))?;
     let received = session.act("b", "fetch", seconds(300))?;

@@ -1,17 +1,14 @@
 //! The control core's longest tick, while the management guest does its worst. On Bochs the TSC counts instructions, so this is a
 //! count and no time.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use control::{Command, Counters, Event, TICK_INSTRUCTIONS, TraceStep};
+use control::{Counters, Event, TICK_INSTRUCTIONS, TraceStep};
 
 use super::trace::command;
 use crate::boot::{Boot, alone};
 use crate::guests::{Guest, server, with_entries};
 use crate::platform::BOCHS;
 use crate::scenario::{Context, Scenario, seconds};
-use crate::session::Session;
 
 /// A line for the shell that reads all answers while `$line` runs, which writes to file 3, until a last command is answered. So nothing is left
 /// for the next attack.
@@ -63,12 +60,12 @@ fn longest_tick(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     })?;
     let find = "for p in /sys/class/virtio-ports/*; do [ $(cat $p/name) = org.sidecore.control ] && P=/dev/${p##*/}; done; \
                 [ -c $P ] && echo found";
-    in_shell(&mut session, find, 0, seconds(60))?;
+    session.in_shell("a", find, seconds(60))?;
 
-    for (mark, (what, line, least)) in (1..).zip(ATTACKS) {
+    for (what, line, least) in ATTACKS {
         let before = taken(&session.counters()?)?;
         session.ask(command(TraceStep::On, false, "histograms"), seconds(20))?;
-        in_shell(&mut session, line, mark, seconds(120)).with_context(|| format!("the attack by {what}"))?;
+        session.in_shell("a", line, seconds(120)).with_context(|| format!("the attack by {what}"))?;
         let latency = session.latency()?;
         session.ask(command(TraceStep::Off, false, ""), seconds(20))?;
         let bytes = taken(&session.counters()?)? - before;
@@ -89,16 +86,4 @@ fn taken(counters: &Counters) -> Result<u64> {
     let mut ports =
         counters.guest("a").into_iter().flat_map(|guest| &guest.consoles).flat_map(|console| &console.ports);
     Ok(ports.find(|port| port.name == "org.sidecore.control").context("there is no channel")?.output_bytes)
-}
-
-/// Types a line into the guest's shell, and waits until it is done.
-fn in_shell(session: &mut Session, line: &str, mark: u32, limit: Duration) -> Result<()> {
-    // The echo of the line has the sum, and not its result.
-    let text = format!("{line}; echo MARK-$(({mark}+1000))\n");
-    session.ask(Command::Input { guest: "a".to_owned(), text }, seconds(20))?;
-    let done = format!("MARK-{}", mark + 1000);
-    session.wait(line, limit, |event| match event {
-        Event::Console { line, .. } if line.contains(&done) => Some(()),
-        _ => None,
-    })
 }

@@ -54,7 +54,7 @@ fn transfer(context: &mut Context<'_>, session: &mut Session, other: &str, what:
         let before = session.counters()?;
         let stream = session.act(other, &tcp::action(MIB, way), seconds(240))?;
         let after = session.counters()?;
-        let dropped = tcp::dropped(&before, &after, [other, "a"])?;
+        let dropped = tcp::dropped(&before, &after, &[other, "a"])?;
         tcp::arrived_at_once(&mut context.figures, &format!("from {sender}, {what}"), &stream, MIB, dropped)?;
         *mean_of = mean(&before, &after, sender)?;
     }

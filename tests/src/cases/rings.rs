@@ -83,7 +83,7 @@ fn exchange(
     for (way, direction) in [("", "out"), (":reverse", "in")] {
         let before = session.counters()?;
         let stream = session.act(b, &tcp::action(16, way), seconds(240))?;
-        let dropped = tcp::dropped(&before, &session.counters()?, [a, b])?;
+        let dropped = tcp::dropped(&before, &session.counters()?, &[a, b])?;
         tcp::arrived_at_once(&mut context.figures, &of(direction), &stream, 16, dropped)?;
     }
     let served = session.act(a, &format!("serve:{MIB}"), seconds(120))?;

@@ -117,7 +117,7 @@ fn iperf(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     for (way, direction) in [("", "out"), (":reverse", "in")] {
         let begin = session.counters()?;
         let iperf = session.act("b", &tcp::action(128, way), seconds(240))?;
-        let dropped = tcp::dropped(&begin, &session.counters()?, ["a", "b"])?;
+        let dropped = tcp::dropped(&begin, &session.counters()?, &["a", "b"])?;
         ensure!(iperf["direction"] == direction, "expected the result for {direction:?}, got {iperf}");
         tcp::arrived_at_once(&mut context.figures, direction, &iperf, 128, dropped)?;
     }

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use crate::boot::{Boot, alone};
 use crate::linux::Setup;
@@ -88,7 +89,7 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     let counters = vhost.end(seconds(60))?;
 
     let (sent, arrived) = (all(&counters, "tx_packets")?, all(&counters, "rx_packets")?);
-    let dropped: u64 = DROPS.iter().map(|cause| all(&counters, cause)).sum::<Result<u64>>()?;
+    let dropped = dropped(&counters)?;
     let figures = &mut context.figures;
     figures.at_least("frames that arrived", arrived, FRAMES)?;
     figures.note("frames dropped", dropped);
@@ -111,19 +112,26 @@ fn forward(context: &mut Context<'_>, name: &str, packed: bool) -> Result<()> {
     figures.exactly("ports of testpmd", counts.len(), 2)
 }
 
+/// Frames that did not arrive, of both ports.
+fn dropped(counters: &Value) -> Result<u64> {
+    DROPS.iter().map(|cause| all(counters, cause)).sum()
+}
+
 const A: Setup =
     Setup { name: "a", number: 1, cpus: 1, memory_mib: 256, reboots: false, options: "", backplane: false };
 const B: Setup = Setup { name: "b", number: 2, ..A };
 
 fn guests(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let (vhost, mut machines) = context.boot_vhost("vhost-guests", &[A, B])?;
+    let (mut vhost, mut machines) = context.boot_vhost("vhost-guests", &[A, B])?;
     let [a, b] = machines.as_mut_slice() else { unreachable!("two were asked for") };
     let answered = b.number("ping:100", "received", seconds(240))?;
     context.figures.exactly("pings answered", answered, 100)?;
     a.ask("iperf-server", seconds(60))?;
     for (way, direction) in [("", "out"), (":reverse", "in")] {
+        let before = dropped(&vhost.counters_now(seconds(60))?)?;
         let stream = b.ask(&tcp::action(16, way), seconds(240))?;
-        tcp::arrived(&mut context.figures, direction, &stream, 16)?;
+        let dropped = dropped(&vhost.counters_now(seconds(60))?)? - before;
+        tcp::arrived_at_once(&mut context.figures, direction, &stream, 16, dropped)?;
     }
     drop(machines);
     let counters = vhost.end(seconds(60))?;
