@@ -56,7 +56,7 @@ pub struct Options {
     /// One program for UEFI with all files in it, which firmware loads by HTTP boot.
     #[arg(long)]
     efi: bool,
-    /// Where to put it. What is there is replaced [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe,
+    /// Where to put it. A file that is there is replaced; in a folder what is made here, and other files stay [default: target/sidecore.iso, sidecore.img with --usb, sidecore-pxe with --pxe,
     /// sidecore-http.efi with --efi].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -100,6 +100,13 @@ fn kernel_options(text: &str) -> Result<String, String> {
     }
 }
 
+/// Whether a place, which may not be there yet, is a folder or something in it.
+fn is_within(place: &Path, folder: &Path) -> Result<bool> {
+    let folder = folder.canonicalize().with_context(|| format!("cannot read {}", folder.display()))?;
+    let there = std::path::absolute(place)?.ancestors().find_map(|place| place.canonicalize().ok());
+    Ok(there.is_some_and(|there| there.starts_with(folder)))
+}
+
 /// `cargo mk image`.
 pub fn verb(options: &Options) -> Result<Outcome> {
     let Options { config, management, keys, host_key, .. } = options;
@@ -115,6 +122,14 @@ pub fn verb(options: &Options) -> Result<Outcome> {
         "{} is no file: name a file by -o, and write that to the device with dd",
         place.display()
     );
+    if let Some(folder) = &options.modules {
+        ensure!(
+            !is_within(&place, folder)?,
+            "{} is in the folder of --modules, {}: name another place by -o",
+            place.display(),
+            folder.display()
+        );
+    }
     if let Some(path) = host_key.as_deref().filter(|_| options.new_host_key) {
         management::new_host_key(path)?;
     }

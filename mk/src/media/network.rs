@@ -4,8 +4,9 @@
 //! else `machines/MAC.toml` by the address of the NIC that it booted from. Otherwise it takes `sidecore.toml`. Beside such a file
 //! may be `machines/UUID.previous.toml` or `machines/MAC.previous.toml`, to take if that one does not come to run.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -52,7 +53,8 @@ const FIRST: &str = "set feature_net_search_cfg=n\n";
 pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: &Path) -> Result<()> {
     let prefix = server.map_or_else(|| PREFIX.to_owned(), |server| format!("(tftp,{server}){PREFIX}"));
     let create = |folder: &Path| {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
+        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        readable(folder, 0o755)
     };
     create(&place.join("machines"))?;
     let drivers: [(Format, &[&str]); 2] = [(Format::BiosNetwork, &BIOS), (Format::Efi, &UEFI)];
@@ -71,5 +73,12 @@ pub fn network(content: &Content, server: Option<Ipv4Addr>, work: &Path, place: 
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display())).map(drop)
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    readable(to, 0o644)
+}
+
+/// Lets everybody read it: a TFTP server is another user, and a kernel in /boot may be root's alone.
+fn readable(path: &Path, mode: u32) -> Result<()> {
+    let set = fs::set_permissions(path, Permissions::from_mode(mode));
+    set.with_context(|| format!("cannot let everybody read {}", path.display()))
 }

@@ -59,7 +59,15 @@ pub fn stick(content: &Content, stick: Stick<'_>, work: &Path, place: &Path) -> 
     }
 
     let size = match stick.size {
-        Some(size) => size,
+        Some(size) => {
+            let least = 2 * gpt::ALIGNMENT + BIOS_BOOT_BYTES + LEAST_FAT.next_multiple_of(gpt::ALIGNMENT);
+            ensure!(
+                size >= least,
+                "--size {size}: a stick has {} MiB at least, because of FAT32",
+                least.div_ceil(1 << 20)
+            );
+            size
+        }
         None => {
             let mut total = FREE;
             for file in &files {
