@@ -3,6 +3,7 @@
 use crate::arch::time;
 use alloc::vec::Vec;
 use config::{Config, Gateway};
+use net::mac::Mac;
 use net::policy::claims::Owner;
 pub use net::policy::configured::Rules;
 use net::policy::configured::{Known, owner_of_gateway, owner_of_guest};
@@ -13,13 +14,15 @@ fn port(config: &Config, name: &str, net: usize) -> Option<usize> {
     config.net_number(name, net).filter(|&port| port < MAX_PORTS)
 }
 
-/// Returns the rules of a guest's port, or `None` if everything is allowed.
-pub fn of_guest(config: &Config, net: &config::Net) -> Option<Rules> {
+/// Returns the rules of a guest's port, or `None` if everything is allowed. `nics`: the addresses of the uplinks' NICs, which are
+/// nobody else's.
+pub fn of_guest(config: &Config, net: &config::Net, nics: &[[u8; 6]]) -> Option<Rules> {
     let port = |name: &str, net| port(config, name, net);
     let nets = || config.guests.iter().flat_map(config::Guest::nets);
     let guests = nets().map(|net| owner_of_guest(Some(net.mac), &net.identity, &net.rules));
     let gateways = config.uplinks.iter().map(|uplink| owner_of_gateway(&uplink.gateway, &uplink.rules));
-    let owners: Vec<Owner> = guests.chain(gateways).collect();
+    let nics = Owner { macs: nics.iter().map(|&nic| Mac::new(nic)).collect(), ..Owner::default() };
+    let owners: Vec<Owner> = guests.chain(gateways).chain([nics]).collect();
     // No two network devices have the same address.
     let me = nets().position(|other| other.mac == net.mac).unwrap_or(owners.len());
     let known = Known { stages: &config.stages, hz: time::rates().tsc, owners: &owners, port: &port };

@@ -31,6 +31,7 @@ use net::{
     uplink::{MAX_UPLINKS, Uplink, UplinkShared},
 };
 use nic::Nic as _;
+use spin::Once;
 
 /// An uplink of the configuration.
 pub struct ConfiguredUplink {
@@ -87,13 +88,20 @@ fn devices(config: &Config) -> usize {
     config.guests.iter().map(|guest| guest.nets().count()).sum()
 }
 
+/// The addresses of the uplinks' NICs, which no guest may have. Empty before [`open_all`].
+pub fn nics() -> &'static [[u8; 6]] {
+    NICS.get().map_or(&[], Vec::as_slice)
+}
+
+static NICS: Once<Vec<[u8; 6]>> = Once::new();
+
 /// Sets up the NICs that the configuration names, and reports on each. Returns the uplinks in the order of the
 /// configuration. Called once. `max_frame` is the longest frame of any guest, in bytes without FCS and VLAN tag.
 pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
     let functions = pci::functions();
     let found: Option<Vec<FoundFunction>> = functions.map(|all| all.iter().map(found).collect());
     let mut choice = NicChoice::new(&config.uplinks, found.as_deref());
-    let mut uplinks = Vec::new();
+    let (mut uplinks, mut nics) = (Vec::new(), Vec::new());
     let devices = devices(config);
     for port in &config.uplinks {
         let counters: &'static UplinkCounters = Box::leak(Box::default());
@@ -104,6 +112,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
         let mut search = choice.search(port);
         let (path, device) = match open(&mut search, functions.unwrap_or_default(), &needs) {
             Ok((nic, at)) => {
+                nics.push(nic.address());
                 report::decision(search.opened(Mac(nic.address()), nic.limits().receive_queues));
                 if let Some(at_port) = nic.port() {
                     shared.publish(at_port);
@@ -125,6 +134,7 @@ pub fn open_all(config: &Config, max_frame: u32) -> Vec<ConfiguredUplink> {
         let known = KnownUplink { name: port.name.clone(), device, rules, counters, shared, told };
         uplinks.push(ConfiguredUplink { path, known });
     }
+    NICS.call_once(|| nics);
     uplinks
 }
 

@@ -5,6 +5,7 @@ use crate::{
     engines::{self, Answer, Engine, NewDevice},
     guests::target::Target,
     rules::{self, Rules},
+    uplink,
 };
 use alloc::{boxed::Box, format, string::String};
 use config::{GuestDevice, Offloads};
@@ -77,7 +78,7 @@ impl Kind {
     }
 
     fn net(all: &config::Config, net: &config::Net) -> (Self, DeviceConfig) {
-        let rules = rules::of_guest(all, net);
+        let rules = rules::of_guest(all, net, uplink::nics());
         let port = Port {
             policy: rules.as_ref().map(|r| r.policy),
             uplink: net.uplink.and_then(|uplink| u8::try_from(uplink).ok()),

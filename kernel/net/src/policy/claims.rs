@@ -6,7 +6,8 @@
 //!
 //! - An address belongs to a port if it is configured there: the MAC addresses, the IP addresses, and the IPv6
 //!   link-local addresses that follow from the MAC addresses (RFC 4291, appendix A).
-//! - An address belongs to a port in the VLANs of that port only. Two VLANs may use the same addresses.
+//! - An IP address belongs to a port in the VLANs of that port only. Two VLANs may use the same ones. A MAC address is a port's in all VLANs,
+//!   as it is for the sources of frames.
 //! - ARP and neighbour discovery that cannot be read are refused. A receiver may read them differently.
 
 use alloc::boxed::Box;
@@ -18,10 +19,10 @@ use super::headers::{ARP, Arp, Headers, ICMPV6, IPV6, NEIGHBOUR_ADVERTISEMENT, N
 use super::vlan::{Membership, Vlan};
 use crate::mac::Mac;
 
-/// A port or a gateway, and its addresses.
+/// A port, a gateway or an uplink's NIC, and its addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
-    /// The VLANs in which the addresses are its own.
+    /// The VLANs in which the IP addresses are its own.
     pub vlan: Membership,
     /// Its MAC addresses.
     pub macs: Vec<Mac>,
@@ -35,7 +36,7 @@ pub struct Claims {
     /// Sorted. The number is that of the owner in `vlans`.
     addresses: Box<[(IpAddr, usize)]>,
     /// Sorted, as numbers.
-    macs: Box<[(u64, usize)]>,
+    macs: Box<[u64]>,
     vlans: Box<[Membership]>,
 }
 
@@ -47,7 +48,7 @@ impl Claims {
         for owner in others {
             let own = owner.macs.iter().map(|&mac| IpAddr::from(link_local(mac)));
             addresses.extend(owner.addresses.iter().copied().chain(own).map(|address| (address, vlans.len())));
-            macs.extend(owner.macs.iter().map(|mac| (mac.0, vlans.len())));
+            macs.extend(owner.macs.iter().map(|mac| mac.0));
             vlans.push(owner.vlan.clone());
         }
         addresses.sort_unstable();
@@ -79,7 +80,7 @@ impl Claims {
     }
 
     fn check_arp(&self, guard: &Guard, arp: &Arp, vlan: Vlan) -> Result<(), Spoof> {
-        self.check_mac(guard, arp.sender_mac, vlan)?;
+        self.check_mac(guard, arp.sender_mac)?;
         // A probe has no sender yet: it claims its target (RFC 5227, 2.1.1).
         let claimed = if arp.request && arp.sender.is_unspecified() { arp.target } else { arp.sender };
         self.check_address(claimed.into(), vlan)
@@ -98,7 +99,7 @@ impl Claims {
             Neighbour::Router => {}
             Neighbour::Says { target, address } => {
                 if let Some(mac) = address {
-                    self.check_mac(guard, mac, vlan)?;
+                    self.check_mac(guard, mac)?;
                 }
                 // A solicitation without a source claims its target (RFC 4862, 5.4.2).
                 if let Some(target) = target
@@ -111,20 +112,16 @@ impl Claims {
         self.check_address(packet.source, vlan)
     }
 
-    fn check_mac(&self, guard: &Guard, mac: Mac, vlan: Vlan) -> Result<(), Spoof> {
-        let others = self.has(&self.macs, mac.0, vlan);
+    fn check_mac(&self, guard: &Guard, mac: Mac) -> Result<(), Spoof> {
+        let others = self.macs.binary_search(&mac.0).is_ok();
         if guard.permits(mac) && !others { Ok(()) } else { Err(Spoof::Mac) }
     }
 
     fn check_address(&self, address: IpAddr, vlan: Vlan) -> Result<(), Spoof> {
-        if self.has(&self.addresses, address, vlan) { Err(Spoof::Address) } else { Ok(()) }
-    }
-
-    /// Returns whether `key` is in a sorted list, with an owner that is in the VLAN.
-    fn has<K: Ord + Copy>(&self, list: &[(K, usize)], key: K, vlan: Vlan) -> bool {
-        let from = list.partition_point(|(other, _)| *other < key);
-        let mut same = list.iter().skip(from).take_while(|(other, _)| *other == key);
-        same.any(|&(_, owner)| self.vlans.get(owner).is_some_and(|own| own.carries(vlan).is_some()))
+        let from = self.addresses.partition_point(|(other, _)| *other < address);
+        let mut same = self.addresses.iter().skip(from).take_while(|(other, _)| *other == address);
+        let others = same.any(|&(_, owner)| self.vlans.get(owner).is_some_and(|own| own.carries(vlan).is_some()));
+        if others { Err(Spoof::Address) } else { Ok(()) }
     }
 }
 

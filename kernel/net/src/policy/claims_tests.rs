@@ -45,6 +45,9 @@ fn arp_does_not_claim_what_another_port_or_the_gateway_has() {
             assert_eq!(found, expected, "{operation} {sender:?} {target}, own {own}");
         }
     }
+    // A MAC address is its port's in all VLANs, as for the sources of frames.
+    let elsewhere = arp(2, ([2, 0, 0, 0, 0, 7], "10.0.0.1"), "10.0.0.3");
+    assert_eq!([PLAIN, 7, 8].map(|vlan| check(&elsewhere, false, vlan)), [Err(Spoof::Mac); 3]);
     let stranger = arp(2, ([2, 0, 0, 0, 0, 77], "10.0.0.1"), "10.0.0.3");
     assert_eq!((check(&stranger, true, PLAIN), check(&stranger, false, PLAIN)), (Err(Spoof::Mac), Ok(())));
     assert_eq!(check(&arp(2, (A, "10.0.0.1"), "10.0.0.2")[..40], true, PLAIN), Err(Spoof::Unreadable));
