@@ -61,8 +61,7 @@ pub fn iommu(linux: &Linux) -> Result<Vec<Advice>, Unreadable> {
     /// The same of an IVRS: a bit of IVinfo (48882 revision 3.08, 5.2.1).
     const IVRS_OPT_IN: u8 = 1 << 1;
     let (dmar, ivrs) = (linux.acpi("DMAR")?, linux.acpi("IVRS")?);
-    let units = dmar.as_deref().map_or(0, |table| acpi::dmar(table).len())
-        + ivrs.as_deref().map_or(0, |table| acpi::ivrs(table).len());
+    let units = units(dmar.as_deref(), ivrs.as_deref());
     let flag = |table: &Option<Vec<u8>>, at: usize, flag: u8| {
         table.as_ref().and_then(|table| table.get(at)).is_some_and(|flags| flags & flag != 0)
     };
@@ -70,6 +69,7 @@ pub fn iommu(linux: &Linux) -> Result<Vec<Advice>, Unreadable> {
         ReportKind::Found,
         match units {
             0 => "ACPI lists no IOMMU: there is none, or VT-d or the AMD IOMMU is off in the firmware's setup; sidecore uses none".into(),
+            1 => "ACPI lists 1 IOMMU: sidecore uses none, and switches off what the firmware has left on of it".into(),
             count => format!("ACPI lists {count} IOMMUs: sidecore uses none, and switches off what the firmware has left on of them"),
         },
     )]);
@@ -81,12 +81,23 @@ pub fn iommu(linux: &Linux) -> Result<Vec<Advice>, Unreadable> {
     Ok(said)
 }
 
-/// An IOMMU that was on when Linux came.
+/// How many IOMMUs these tables list.
+fn units(dmar: Option<&[u8]>, ivrs: Option<&[u8]>) -> usize {
+    dmar.map_or(0, |table| acpi::dmar(table).len()) + ivrs.map_or(0, |table| acpi::ivrs(table).len())
+}
+
+/// An IOMMU that was on when Linux came. Where ACPI lists none, Linux knows of none, and the log does not matter.
 ///
 /// # Errors
-/// The line of the log that would say so may be overwritten.
-pub fn iommu_was_on(log: &Log) -> Result<Option<Advice>, Unreadable> {
-    let line = log.find(&["ranslation was enabled for"])?;
+/// The log cannot be read, or the line of it that would say so may be overwritten.
+pub fn iommu_was_on(linux: &Linux, log: &Result<Log, Unreadable>) -> Result<Option<Advice>, Unreadable> {
+    // If the tables cannot be read, the log may still say it.
+    if let (Ok(dmar), Ok(ivrs)) = (linux.acpi("DMAR"), linux.acpi("IVRS"))
+        && units(dmar.as_deref(), ivrs.as_deref()) == 0
+    {
+        return Ok(None);
+    }
+    let line = log.as_ref().map_err(Clone::clone)?.find(&["ranslation was enabled for"])?;
     Ok(line.map(|line| {
         let text = format!(
             "an IOMMU was on when this Linux started ({line}): the firmware has left it on, unless another Linux has started this one \
@@ -99,14 +110,14 @@ pub fn iommu_was_on(log: &Log) -> Result<Option<Advice>, Unreadable> {
 /// C1E, which lets an idle core wake later. `None`: there is none, or nobody knows where it would be seen.
 ///
 /// # Errors
-/// MSRs cannot be read.
+/// MSRs cannot be read, or Linux does not say which driver its idle cores have.
 pub fn c1e(linux: &Linux, processor: &Processor) -> Result<Option<Advice>, Unreadable> {
     if processor.vendor != Vendor::Intel || processor.family != 6 || processor.has(Features::VIRTUAL) {
         return Ok(None);
     }
     let Some(power) = linux.msr_if_there(POWER_CTL)? else { return Ok(None) };
     // Linux's own driver for Intel switches it on or off by model.
-    if linux.idle_driver().as_deref() == Some("intel_idle") {
+    if linux.idle_driver()?.as_deref() == Some("intel_idle") {
         let text = "C1E: Linux's intel_idle has set it, so that nobody sees what the firmware has; look in its setup and switch C1E \
                     off, or start Linux with `intel_idle.max_cstate=0` to see it here";
         return Ok(Some((ReportKind::Fallback, text.into())));
@@ -212,7 +223,12 @@ mod tests {
         let said = of(&[("sys/firmware/acpi/tables/APIC", b"")]);
         assert!(said.len() == 1 && said[0].1.starts_with("ACPI lists no IOMMU"), "{said:?}");
         let said = of(&[(DMAR, &table((37, 3), [0, 0], 16, 0xfed9_0000))]);
-        assert!(said.len() == 1 && said[0].1.starts_with("ACPI lists 1 IOMMUs"), "{said:?}");
+        assert!(said.len() == 1 && said[0].1.starts_with("ACPI lists 1 IOMMU: "), "{said:?}");
+        let said = of(&[
+            (DMAR, &table((37, 3), [0, 0], 16, 0xfed9_0000)),
+            (IVRS, &table((36, 0), [0x10, 0], 24, 0xfed8_0000)),
+        ]);
+        assert!(said.len() == 1 && said[0].1.starts_with("ACPI lists 2 IOMMUs: "), "{said:?}");
         for file in
             [(DMAR, table((37, 4), [0, 0], 16, 0xfed9_0000)), (IVRS, table((36, 2), [0x10, 0], 24, 0xfed8_0000))]
         {
@@ -225,14 +241,25 @@ mod tests {
 
     #[test]
     fn an_iommu_that_linux_found_on_is_told_with_its_line() {
-        let of = |log: &[u8]| {
-            let (_folder, linux) = root(&[("dev/kmsg", log)]);
-            iommu_was_on(&linux.log().expect("a log"))
+        let dmar = table((37, 0), [0, 0], 16, 0xfed9_0000);
+        let of = |log: &[u8], acpi: &[(&str, &[u8])]| {
+            let (_folder, linux) = root(&[&[("dev/kmsg", log)], acpi].concat());
+            iommu_was_on(&linux, &linux.log())
         };
+        let listed: [(&str, &[u8]); 1] = [("sys/firmware/acpi/tables/DMAR", &dmar)];
         let line = b"4,700,0,-;DMAR: Translation was enabled for dmar0 but we are not in kdump mode\n";
-        assert!(of(line).is_ok_and(|said| said.is_some_and(|(_, text)| text.contains("enabled for dmar0"))));
-        assert_eq!(of(b"6,0,0,-;Linux version\n"), Ok(None));
-        assert!(of(b"6,9,0,-;Linux\n").is_err());
+        for acpi in [&listed[..], &[]] {
+            assert!(of(line, acpi).is_ok_and(|said| said.is_some_and(|(_, text)| text.contains("enabled for dmar0"))));
+            assert_eq!(of(b"6,0,0,-;Linux version\n", acpi), Ok(None));
+            assert!(of(b"6,9,0,-;Linux\n", acpi).is_err());
+        }
+        // Where ACPI lists none, none can have been on.
+        let none: [(&str, &[u8]); 1] = [("sys/firmware/acpi/tables/APIC", b"")];
+        assert_eq!(of(b"6,9,0,-;Linux\n", &none), Ok(None));
+        let (_folder, linux) = root(&none);
+        assert_eq!(iommu_was_on(&linux, &linux.log()), Ok(None), "without a log too");
+        let (_folder, linux) = root(&listed);
+        assert!(iommu_was_on(&linux, &linux.log()).is_err());
     }
 
     #[test]
@@ -245,8 +272,9 @@ mod tests {
         };
         let processor = |features| Processor { vendor: Vendor::Intel, family: 6, model: 0x6a, features };
         let (on, off) = (msrs(C1E), msrs(!C1E));
+        let cpu: (&str, &[u8]) = ("sys/devices/system/cpu/online", b"0\n");
         let of = |files: &[(&str, &[u8])], features| {
-            let (_folder, linux) = root(files);
+            let (_folder, linux) = root(&[files, &[cpu]].concat());
             c1e(&linux, &processor(features))
         };
         let plain = Features::empty();
@@ -260,6 +288,11 @@ mod tests {
                 .is_ok_and(|said| said.is_some_and(|(_, text)| text.contains("intel_idle has set it")))
         );
         assert!(of(&[], plain).is_err(), "unknown, not off");
+        let (_folder, linux) = root(&[(MSRS, &off)]);
+        assert!(
+            c1e(&linux, &processor(plain)).is_err_and(|why| why.0.contains("/sys is not mounted")),
+            "intel_idle may have set it"
+        );
         assert_eq!(of(&[], Features::VIRTUAL), Ok(None));
     }
 
@@ -269,7 +302,7 @@ mod tests {
             let (_folder, linux) = root(files);
             watchdogs(&linux).expect("a list")
         };
-        assert!(of(&[])[0].1.starts_with("Linux drives no watchdog"));
+        assert!(of(&[("sys/class/net/lo/mtu", b"")])[0].1.starts_with("Linux drives no watchdog"));
         let state = |state: &'static [u8]| [("sys/class/watchdog/watchdog0/state", state)];
         assert_eq!(of(&state(b"inactive\n")), [(ReportKind::Found, "watchdog `watchdog0` does not run".into())]);
         let said = of(&[state(b"active\n")[0], ("sys/class/watchdog/watchdog0/timeout", b"30\n")]);

@@ -8,6 +8,14 @@ use std::path::{Path, PathBuf};
 
 use findings::cores::Kind;
 
+/// Where Linux mounts what it shows of itself: an entry that is there as soon as it is mounted, and how to mount it.
+const MOUNTS: [(&str, &str, &str); 3] = [
+    ("dev", "null", "mount -t devtmpfs devtmpfs /dev"),
+    ("proc", "version", "mount -t proc proc /proc"),
+    ("sys", "kernel", "mount -t sysfs sysfs /sys"),
+];
+/// The EFI variables. The folder comes with /sys, and is empty until they are mounted there.
+const EFI_VARIABLES: &str = "sys/firmware/efi/efivars";
 /// The EFI variable that says whether Secure Boot is on (UEFI 3.3). Linux puts four bytes of attributes before the value.
 const SECURE_BOOT: &str = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
@@ -135,11 +143,81 @@ impl Linux {
         self.root.join(path)
     }
 
-    fn explain(&self, path: &str, error: &io::Error) -> Unreadable {
-        Unreadable(match error.kind() {
-            ErrorKind::PermissionDenied => format!("only root may read /{path}: run this as root"),
-            _ => format!("/{path}: {error}"),
-        })
+    /// Why a file or a folder could not be read, and what helps.
+    pub(crate) fn explain(&self, path: &str, error: &io::Error) -> Unreadable {
+        match error.kind() {
+            ErrorKind::PermissionDenied if self.is_root() => {
+                Unreadable(format!("this root may not read /{path}: run it outside of a container"))
+            }
+            ErrorKind::PermissionDenied => Unreadable(format!("only root may read /{path}: run this as root")),
+            ErrorKind::NotFound => self.not_there(path),
+            _ => Unreadable(format!("/{path}: {error}")),
+        }
+    }
+
+    /// The same of a file or a folder that is not there or empty.
+    fn not_there(&self, path: &str) -> Unreadable {
+        if let Some(why) = self.not_mounted(path) {
+            return why;
+        }
+        // The uppermost folder of its path that has nothing in it says the most.
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        let lacks = ends.filter_map(|end| path.get(..end)).find_map(|folder| Some((folder, self.lacks(folder)?)));
+        let (place, state) = lacks.unwrap_or((path, "is not there"));
+        let help = if place == EFI_VARIABLES {
+            format!("mount -t efivarfs efivarfs /{EFI_VARIABLES}")
+        } else {
+            "in a container, run this outside of it; else run this on another Linux, as Debian's live system".to_owned()
+        };
+        Unreadable(format!("/{place} {state}: {help}"))
+    }
+
+    /// How to mount what this path is in, unless that is mounted.
+    fn not_mounted(&self, path: &str) -> Option<Unreadable> {
+        let (top, _) = path.split_once('/')?;
+        let (_, entry, mount) = MOUNTS.iter().find(|mount| mount.0 == top)?;
+        let is_mounted = self.path(top).join(entry).exists();
+        (!is_mounted).then(|| Unreadable(format!("/{top} is not mounted: {mount}")))
+    }
+
+    /// What is wrong with a folder or a file that has nothing in it. (/proc and /sys give no sizes of files.)
+    fn lacks(&self, path: &str) -> Option<&'static str> {
+        let path = self.path(path);
+        let is_empty = if path.is_dir() {
+            fs::read_dir(path).map(|mut entries| entries.next().is_none())
+        } else {
+            File::open(path).and_then(|mut file| Ok(file.read(&mut [0])? == 0))
+        };
+        match is_empty {
+            Ok(is_empty) => is_empty.then_some("is empty"),
+            Err(error) => (error.kind() == ErrorKind::NotFound).then_some("is not there"),
+        }
+    }
+
+    /// Whether this program's effective user is 0. In a container such a user may have few of root's rights.
+    fn is_root(&self) -> bool {
+        let status = fs::read_to_string(self.path("proc/self/status")).unwrap_or_default();
+        // The real user comes first.
+        let effective = |line: &str| line.strip_prefix("Uid:")?.split_whitespace().nth(1).map(|user| user == "0");
+        status.lines().find_map(effective).unwrap_or(false)
+    }
+
+    /// What is not in this folder is not in the machine: the folder is there, and has something in it.
+    ///
+    /// # Errors
+    /// The folder is not there, is empty or cannot be read, so that nobody knows.
+    pub fn lists(&self, folder: &str) -> Result<(), Unreadable> {
+        let mut entries = fs::read_dir(self.path(folder)).map_err(|e| self.explain(folder, &e))?;
+        entries.next().map(drop).ok_or_else(|| self.not_there(folder))
+    }
+
+    /// What was read at a path. `None`: there is none, as this folder, which would have it, has others.
+    fn if_there<T>(&self, folder: &str, path: &str, read: io::Result<T>) -> Result<Option<T>, Unreadable> {
+        match read {
+            Ok(read) => Ok(Some(read)),
+            Err(error) if error.kind() == ErrorKind::NotFound => self.lists(folder).map(|()| None),
+            Err(error) => Err(self.explain(path, &error)),
+        }
     }
 
     fn text(&self, path: &str) -> Result<String, Unreadable> {
@@ -168,9 +246,14 @@ impl Linux {
     pub fn msr_if_there(&self, number: u32) -> Result<Option<u64>, Unreadable> {
         const PATH: &str = "dev/cpu/0/msr";
         let file = File::open(self.path(PATH)).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                Unreadable(format!("there is no /{PATH}: run `modprobe msr` as root, and this as root"))
-            }
+            ErrorKind::NotFound => self.not_mounted(PATH).unwrap_or_else(|| {
+                let help = if self.is_root() {
+                    "run `modprobe msr`; in a container, run this outside of it"
+                } else {
+                    "run `modprobe msr` as root, and this as root"
+                };
+                Unreadable(format!("there is no /{PATH}: {help}"))
+            }),
             _ => self.explain(PATH, &error),
         })?;
         let mut bytes = [0; 8];
@@ -188,6 +271,7 @@ impl Linux {
     /// Nobody but root may read the map, or it is not there.
     pub fn memory(&self) -> Result<u64, Unreadable> {
         const PATH: &str = "sys/firmware/memmap";
+        self.lists(PATH)?;
         let entries = fs::read_dir(self.path(PATH)).map_err(|e| self.explain(PATH, &e))?;
         let mut bytes = 0u64;
         for entry in entries {
@@ -208,15 +292,9 @@ impl Linux {
     /// Nobody but root may read it, or Linux has no ACPI.
     pub fn acpi(&self, signature: &str) -> Result<Option<Vec<u8>>, Unreadable> {
         const PATH: &str = "sys/firmware/acpi/tables";
-        // Without the folder nothing is known. In the folder, what is not there is not in the machine.
-        fs::read_dir(self.path(PATH)).map_err(|e| self.explain(PATH, &e))?;
         // Of several tables with one signature Linux numbers all but the first.
         let path = format!("{PATH}/{signature}");
-        match fs::read(self.path(&path)) {
-            Ok(table) => Ok(Some(table)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.explain(&path, &error)),
-        }
+        self.if_there(PATH, &path, fs::read(self.path(&path)))
     }
 
     /// The PCI functions, by segment and address.
@@ -254,7 +332,11 @@ impl Linux {
     /// # Errors
     /// Nobody but root may ask, or Linux has no driver for UARTs.
     pub fn has_uart(&self, port: u16) -> Result<bool, Unreadable> {
-        let text = self.text("proc/tty/driver/serial")?;
+        const PATH: &str = "proc/tty/driver/serial";
+        let text = self.text(PATH)?;
+        if text.is_empty() {
+            return Err(self.not_there(PATH));
+        }
         let wanted = format!("port:{port:08X}");
         Ok(text.lines().any(|line| line.contains(&wanted) && !line.contains("uart:unknown")))
     }
@@ -262,30 +344,37 @@ impl Linux {
     /// Who started Linux.
     ///
     /// # Errors
-    /// Secure Boot's variable is there and cannot be read.
+    /// /sys is not mounted, the EFI variables are not, or Secure Boot's cannot be read.
     pub fn firmware(&self) -> Result<Firmware, Unreadable> {
-        if !self.path("sys/firmware/efi").is_dir() {
+        const EFI: &str = "sys/firmware/efi";
+        if self.if_there("sys/firmware", EFI, fs::metadata(self.path(EFI)))?.is_none() {
             return Ok(Firmware::Bios);
         }
-        match fs::read(self.path(SECURE_BOOT)) {
-            Ok(bytes) => Ok(Firmware::Uefi { secure_boot: bytes.get(4).map(|&value| value != 0) }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Firmware::Uefi { secure_boot: None }),
-            Err(error) => Err(self.explain(SECURE_BOOT, &error)),
-        }
+        let variable = self.if_there(EFI_VARIABLES, SECURE_BOOT, fs::read(self.path(SECURE_BOOT)))?;
+        let value = variable.map(|bytes| {
+            let value = bytes.get(4).map(|&value| value != 0);
+            value.ok_or_else(|| {
+                let size = bytes.len();
+                Unreadable(format!(
+                    "/{SECURE_BOOT} has {size} bytes instead of 5: look for Secure Boot in the firmware's setup"
+                ))
+            })
+        });
+        Ok(Firmware::Uefi { secure_boot: value.transpose()? })
     }
 
     /// Whether KVM nests here.
     ///
     /// # Errors
-    /// A module's parameter cannot be read.
+    /// A module's parameter cannot be read, or Linux's modules are not listed.
     pub fn nesting(&self) -> Result<Nesting, Unreadable> {
         const KVM: &str = "dev/kvm";
         for module in ["kvm_amd", "kvm_intel"] {
             let path = format!("sys/module/{module}/parameters/nested");
-            if !self.path(&path).exists() {
+            let Some(nested) = self.if_there("sys/module", &path, fs::read_to_string(self.path(&path)))? else {
                 continue;
-            }
-            if !matches!(self.text(&path)?.as_str(), "Y" | "1") {
+            };
+            if !matches!(nested.trim(), "Y" | "1") {
                 return Ok(Nesting::Off(module));
             }
             let opened = File::options().read(true).write(true).open(self.path(KVM));
@@ -297,7 +386,7 @@ impl Linux {
     /// The cores that Linux runs on, by number.
     ///
     /// # Errors
-    /// A line of their list has not the form that it has on x86.
+    /// Their list is empty, or a line of it has not the form that it has on x86.
     pub fn cpus(&self) -> Result<Vec<Cpu>, Unreadable> {
         const PATH: &str = "proc/cpuinfo";
         let text = self.text(PATH)?;
@@ -330,7 +419,8 @@ impl Linux {
                 microcode: microcode.and_then(|digits| u32::from_str_radix(digits, 16).ok()),
             });
         }
-        Ok(cpus)
+        // A container may hide the list by an empty file.
+        if cpus.is_empty() { Err(self.not_there(PATH)) } else { Ok(cpus) }
     }
 
     /// The watchdogs that Linux has drivers for and has found.
@@ -339,11 +429,9 @@ impl Linux {
     /// The list of them cannot be read.
     pub fn watchdogs(&self) -> Result<Vec<Watchdog>, Unreadable> {
         const PATH: &str = "sys/class/watchdog";
-        let mut names: Vec<String> = match fs::read_dir(self.path(PATH)) {
-            Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(self.explain(PATH, &error)),
-        };
+        let entries = self.if_there("sys/class", PATH, fs::read_dir(self.path(PATH)))?;
+        let mut names: Vec<String> =
+            entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         let of = |name: String| {
             let read = |what: &str| self.text(&format!("{PATH}/{name}/{what}")).ok();
@@ -357,9 +445,14 @@ impl Linux {
     }
 
     /// The driver by which Linux's idle cores sleep. `None`: there is none.
-    #[must_use]
-    pub fn idle_driver(&self) -> Option<String> {
-        self.text("sys/devices/system/cpu/cpuidle/current_driver").ok().filter(|name| name != "none")
+    ///
+    /// # Errors
+    /// Linux's folder of the processors is not there.
+    pub fn idle_driver(&self) -> Result<Option<String>, Unreadable> {
+        const CPU: &str = "sys/devices/system/cpu";
+        let path = format!("{CPU}/cpuidle/current_driver");
+        let driver = self.if_there(CPU, &path, fs::read_to_string(self.path(&path)))?;
+        Ok(driver.map(|name| name.trim().to_owned()).filter(|name| name != "none"))
     }
 
     /// The kernel's log.
@@ -426,6 +519,109 @@ mod tests {
         (folder, linux)
     }
 
+    /// What says that /sys is mounted.
+    const SYS: (&str, &[u8]) = ("sys/kernel/uevent_seqnum", b"1\n");
+    /// What says that /proc is mounted, and that this program's user is root in effect, and another one really.
+    const ROOT: (&str, &[u8]) =
+        ("proc/self/status", b"Name:\tsidecore-doctor\nUid:\t1000\t0\t0\t0\nGid:\t0\t0\t0\t0\n");
+    const NO_SYS: &str = "/sys is not mounted: mount -t sysfs sysfs /sys";
+    const ELSEWHERE: &str =
+        "in a container, run this outside of it; else run this on another Linux, as Debian's live system";
+
+    fn unknown<T>(why: &str) -> Result<T, Unreadable> {
+        Err(Unreadable(why.to_owned()))
+    }
+
+    /// A root with these files and empty folders.
+    fn root_with(files: &[(&str, &[u8])], folders: &[&str]) -> (tempfile::TempDir, Linux) {
+        let (folder, linux) = root(files);
+        for path in folders {
+            fs::create_dir_all(folder.path().join(path)).expect("a folder");
+        }
+        (folder, linux)
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_missing_if_its_folder_is_not_there() {
+        let all = |linux: &Linux| {
+            [
+                linux.firmware().map(drop),
+                linux.nesting().map(drop),
+                linux.watchdogs().map(drop),
+                linux.idle_driver().map(drop),
+                linux.acpi("DMAR").map(drop),
+                linux.memory().map(drop),
+                linux.functions().map(drop),
+            ]
+        };
+        const FOLDERS: [&str; 7] = [
+            "sys/firmware",
+            "sys/module",
+            "sys/class",
+            "sys/devices/system/cpu",
+            "sys/firmware/acpi/tables",
+            "sys/firmware/memmap",
+            "sys/bus/pci",
+        ];
+        // A rescue system without /sys has an empty folder, or cgroups in it.
+        for made in [&[][..], &["sys"], &["sys/fs/cgroup", "sys/firmware", "sys/class", "sys/module"]] {
+            let (_folder, linux) = root_with(&[], made);
+            assert_eq!(all(&linux), [(); 7].map(|()| unknown(NO_SYS)), "{made:?}");
+        }
+        // With /sys the uppermost folder that is not there is named.
+        let (_folder, linux) = root(&[SYS]);
+        let uppermost = ["firmware", "module", "class", "devices", "firmware", "firmware", "bus"]
+            .map(|name| format!("/sys/{name}"));
+        assert_eq!(all(&linux), uppermost.map(|place| unknown(&format!("{place} is not there: {ELSEWHERE}"))));
+        // Docker puts an empty folder over what a container shall not see. Without PCI devices there are none.
+        let (_folder, linux) = root_with(&[SYS], &FOLDERS);
+        for (folder, said) in FOLDERS.iter().zip(all(&linux)) {
+            match *folder {
+                // This one has other folders in it.
+                "sys/firmware" => assert_eq!(said, Ok(())),
+                "sys/bus/pci" => assert_eq!(said, unknown(&format!("/sys/bus/pci is empty: {ELSEWHERE}"))),
+                _ => assert_eq!(said, unknown(&format!("/{folder} is empty: {ELSEWHERE}"))),
+            }
+        }
+        // Where the folders have something else, there is none.
+        let (_folder, linux) = root(&[
+            SYS,
+            ("sys/firmware/acpi/tables/APIC", b""),
+            ("sys/module/msr/refcnt", b""),
+            ("sys/class/net/lo/mtu", b""),
+            ("sys/devices/system/cpu/online", b""),
+        ]);
+        assert_eq!(linux.firmware(), Ok(Firmware::Bios));
+        assert_eq!(linux.nesting(), Ok(Nesting::NotLoaded));
+        assert_eq!(linux.watchdogs(), Ok(vec![]));
+        assert_eq!(linux.idle_driver(), Ok(None));
+        assert_eq!(linux.acpi("DMAR"), Ok(None));
+    }
+
+    #[test]
+    fn an_empty_file_of_proc_says_nothing() {
+        let files: [(&str, &[u8]); 3] =
+            [("proc/version", b"Linux"), ("proc/cpuinfo", b""), ("proc/tty/driver/serial", b"")];
+        let (_folder, linux) = root(&files);
+        assert_eq!(linux.cpus(), unknown(&format!("/proc/cpuinfo is empty: {ELSEWHERE}")));
+        assert_eq!(linux.has_uart(0x3f8), unknown(&format!("/proc/tty/driver/serial is empty: {ELSEWHERE}")));
+        let (_folder, linux) = root(&[]);
+        assert_eq!(linux.cpus(), unknown("/proc is not mounted: mount -t proc proc /proc"));
+        assert_eq!(linux.has_uart(0x3f8), unknown("/proc is not mounted: mount -t proc proc /proc"));
+    }
+
+    #[test]
+    fn root_without_its_rights_is_not_told_to_be_root() {
+        let of = |status: &[u8]| {
+            let (_folder, linux) = root(&[("proc/self/status", status)]);
+            linux.explain("dev/kmsg", &ErrorKind::PermissionDenied.into()).0
+        };
+        assert_eq!(of(ROOT.1), "this root may not read /dev/kmsg: run it outside of a container");
+        let other = "only root may read /dev/kmsg: run this as root";
+        assert_eq!(of(b"Uid:\t0\t1000\t0\t0\n"), other);
+        assert_eq!(of(b""), other);
+    }
+
     #[test]
     fn a_register_is_read_at_its_number_and_no_module_is_told() {
         let mut bytes = vec![0; 0x3a + 8];
@@ -433,8 +629,18 @@ mod tests {
         let (_folder, linux) = root(&[("dev/cpu/0/msr", &bytes)]);
         assert_eq!(linux.msr(0x3a), Ok(5));
         assert!(linux.msr(0x480).is_err_and(|why| why.0.contains("MSR 0x480")));
+        let (_folder, linux) = root(&[("dev/null", b"")]);
+        assert_eq!(
+            linux.msr(0x3a),
+            unknown("there is no /dev/cpu/0/msr: run `modprobe msr` as root, and this as root")
+        );
+        let (_folder, linux) = root(&[("dev/null", b""), ROOT]);
+        assert_eq!(
+            linux.msr(0x3a),
+            unknown("there is no /dev/cpu/0/msr: run `modprobe msr`; in a container, run this outside of it")
+        );
         let (_folder, linux) = root(&[]);
-        assert!(linux.msr(0x3a).is_err_and(|why| why.0.contains("modprobe msr")));
+        assert_eq!(linux.msr(0x3a), unknown("/dev is not mounted: mount -t devtmpfs devtmpfs /dev"));
     }
 
     #[test]
@@ -517,14 +723,27 @@ mod tests {
 
     #[test]
     fn secure_boot_is_the_byte_behind_the_attributes() {
-        let of = |files: &[(&str, &[u8])]| root(files).1.firmware();
+        let of = |files: &[(&str, &[u8])], folders: &[&str]| {
+            let (_folder, linux) = root_with(files, folders);
+            linux.firmware()
+        };
         let (_folder, linux) = root(&[(SECURE_BOOT, &[6, 0, 0, 0, 1])]);
         assert_eq!(linux.firmware(), Ok(Firmware::Uefi { secure_boot: Some(true) }));
         let (_folder, linux) = root(&[(SECURE_BOOT, &[6, 0, 0, 0, 0])]);
         assert_eq!(linux.firmware(), Ok(Firmware::Uefi { secure_boot: Some(false) }));
-        let (_folder, linux) = root(&[("sys/firmware/efi/systab", b"")]);
-        assert_eq!(linux.firmware(), Ok(Firmware::Uefi { secure_boot: None }));
-        assert_eq!(of(&[]), Ok(Firmware::Bios));
+        assert!(of(&[(SECURE_BOOT, &[6, 0, 0, 0])], &[]).is_err_and(|why| why.0.contains("has 4 bytes")));
+        // Rescue systems do not mount the variables.
+        let systab: (&str, &[u8]) = ("sys/firmware/efi/systab", b"");
+        let mount = "mount -t efivarfs efivarfs /sys/firmware/efi/efivars";
+        assert_eq!(
+            of(&[SYS, systab], &["sys/firmware/efi/efivars"]),
+            unknown(&format!("/sys/firmware/efi/efivars is empty: {mount}"))
+        );
+        assert_eq!(of(&[SYS, systab], &[]), unknown(&format!("/sys/firmware/efi/efivars is not there: {mount}")));
+        let other: (&str, &[u8]) =
+            ("sys/firmware/efi/efivars/BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c", &[7, 0, 0, 0, 1, 0]);
+        assert_eq!(of(&[SYS, systab, other], &[]), Ok(Firmware::Uefi { secure_boot: None }));
+        assert_eq!(of(&[("sys/firmware/acpi/tables/APIC", b"")], &[]), Ok(Firmware::Bios));
     }
 
     #[test]
@@ -533,11 +752,13 @@ mod tests {
             let (_folder, linux) = root(files);
             linux.nesting()
         };
-        assert_eq!(of(&[]), Ok(Nesting::NotLoaded));
+        assert_eq!(of(&[("sys/module/msr/refcnt", b"0\n")]), Ok(Nesting::NotLoaded));
         assert_eq!(of(&[("sys/module/kvm_amd/parameters/nested", b"0\n")]), Ok(Nesting::Off("kvm_amd")));
         let nests: (&str, &[u8]) = ("sys/module/kvm_intel/parameters/nested", b"Y\n");
         assert_eq!(of(&[nests, ("dev/kvm", b"")]), Ok(Nesting::On("kvm_intel", Ok(()))));
-        assert!(matches!(of(&[nests]), Ok(Nesting::On("kvm_intel", Err(why))) if why.0.contains("/dev/kvm")));
+        assert!(
+            matches!(of(&[nests, ("dev/null", b"")]), Ok(Nesting::On("kvm_intel", Err(why))) if why.0.contains("/dev/kvm"))
+        );
     }
 
     #[test]
@@ -553,8 +774,8 @@ mod tests {
             let (_folder, linux) = root(&[("dev/kmsg", begun_later)]);
             assert!(linux.log().expect("a log").find(WANTED).is_err_and(|why| why.0.contains("journalctl")));
         }
-        let (_folder, linux) = root(&[]);
-        assert!(linux.log().is_err());
+        let (_folder, linux) = root(&[("dev/null", b"")]);
+        assert_eq!(linux.log(), unknown(&format!("/dev/kmsg is not there: {ELSEWHERE}")));
     }
 
     #[test]
@@ -595,7 +816,5 @@ mod tests {
         let first = Watchdog { identity: "iTCO_wdt".into(), runs: Some(true), seconds: Some(30) };
         let second = Watchdog { identity: "watchdog1".into(), runs: None, seconds: None };
         assert_eq!(linux.watchdogs(), Ok(vec![first, second]));
-        let (_folder, linux) = root(&[]);
-        assert_eq!(linux.watchdogs(), Ok(vec![]));
     }
 }

@@ -237,6 +237,7 @@ impl Said {
         let cpus = linux.cpus();
         let types = cpus.as_ref().map_err(Clone::clone).and_then(|all| {
             if Kind::is_hybrid(&cpuid) && all.iter().any(|cpu| cpu.kind.hybrid == 0) {
+                linux.lists("sys/devices")?;
                 return Err(Unreadable("Linux does not say of which type each core is".into()));
             }
             Ok(all.iter().map(|cpu| (cpu.number, cpu.kind)).collect::<Vec<_>>())
@@ -290,10 +291,7 @@ impl Said {
                 ),
             );
         }
-        match log {
-            Ok(log) => self.own_all("whether an IOMMU was on when Linux started", advice::iommu_was_on(log)),
-            Err(Unreadable(why)) => self.unknown("whether an IOMMU was on when Linux started", why, false),
-        }
+        self.own_all("whether an IOMMU was on when Linux started", advice::iommu_was_on(linux, log));
         match linux.nesting() {
             Ok(nesting) => {
                 let (kind, text) = nests(nesting);
@@ -417,7 +415,14 @@ mod tests {
                 lines.iter().find(|line| line.text().contains(what)).unwrap_or_else(|| panic!("{what}: {lines:#?}"));
             assert_eq!((line.kind(), line.in_report), (json!("unknown"), true), "{what}");
         }
-        assert!(!lines.iter().any(|line| line.text().contains("SVM with nested paging")));
+        for what in ["whether Secure Boot is on", "which watchdogs run", "whether KVM nests here"] {
+            let line =
+                Line { said: Err(format!("{what}: /sys is not mounted: mount -t sysfs sysfs /sys")), in_report: false };
+            assert!(lines.contains(&line), "{what}: {lines:#?}");
+        }
+        for guess in ["SVM with nested paging", "a BIOS", "drives no watchdog", "KVM is not loaded", "no IOMMU"] {
+            assert!(!lines.iter().any(|line| line.text().contains(guess)), "{guess}: {lines:#?}");
+        }
         let off = nests(Nesting::Off("kvm_intel"));
         assert_eq!((off.0, off.1.contains("load it with nested=1")), (ReportKind::Fallback, true));
     }
@@ -446,6 +451,7 @@ mod tests {
         file("proc/cpuinfo", [core(0, 1), core(1, 1)].join("\n").as_bytes());
         file("dev/kvm", b"");
         file("sys/module/kvm_amd/parameters/nested", b"1\n");
+        file("sys/class/net/lo/mtu", b"65536\n");
         file("sys/firmware/memmap/0/start", b"0x0");
         file("sys/firmware/memmap/0/end", b"0x3fffffff");
         file("sys/firmware/memmap/0/type", b"System RAM");
@@ -487,6 +493,15 @@ mod tests {
         has(ReportKind::Found, "kvm_amd nests");
         assert_eq!(Verdict::of(&lines), Verdict::Runs, "{lines:#?}");
         assert_eq!(to_json(&lines)["verdict"], "runs");
+        // UEFI without its variables, as in a rescue system.
+        file("sys/kernel/uevent_seqnum", b"1");
+        fs::create_dir_all(folder.path().join("sys/firmware/efi/efivars")).expect("a folder");
+        let without = look(&Linux::new(folder.path()), amd);
+        assert!(without.iter().any(|line| line.to_string()
+            == "   unknown: whether Secure Boot is on: /sys/firmware/efi/efivars is empty: mount -t efivarfs efivarfs \
+                /sys/firmware/efi/efivars"));
+        assert_eq!(Verdict::of(&without), Verdict::Unknown);
+        fs::remove_dir_all(folder.path().join("sys/firmware/efi")).expect("a folder");
         // Another stepping, microcode that Linux has loaded, and a function of another segment behind which nothing is real.
         file("proc/cpuinfo", [core(0, 1), core(1, 2)].join("\n").as_bytes());
         file("dev/kmsg", b"6,900,0,-;microcode: Updated early from: 0x0a001137\n");
@@ -506,11 +521,30 @@ mod tests {
             "the firmware's own revision is not known: {all:#?}"
         );
         assert!(lines.iter().any(|line| line.text().contains("Updated early from: 0x0a001137")));
+        // The beginning of the log is overwritten, and ACPI lists no IOMMU that may have been on.
+        assert!(!lines.iter().any(|line| line.text().contains("an IOMMU was on")), "{lines:#?}");
         assert!(
             all.contains(&"3 PCI devices; no IOMMU is used, so a device driven later has to be trusted"),
             "{all:#?}"
         );
         assert!(all.iter().any(|text| text.starts_with("1 PCI devices are in segments other than 0")), "{all:#?}");
+    }
+
+    #[test]
+    fn readme_has_each_kind_of_a_line() {
+        let readme = include_str!("../README.md");
+        let row = |kind: Value, word: &str| format!("| `{}` | `{word}` |", kind.as_str().expect("a word"));
+        for kind in [
+            ReportKind::Found,
+            ReportKind::RequiredMissing,
+            ReportKind::Fallback,
+            ReportKind::Warning,
+            ReportKind::Decision,
+        ] {
+            let row = row(json!(kind), kind.label());
+            assert!(readme.contains(&row), "{row}");
+        }
+        assert!(readme.contains(&row(json!("unknown"), "unknown")));
     }
 
     #[test]

@@ -24,8 +24,12 @@ struct Options {
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
-    /// Also writes into this folder what a report of a fault needs: CPUID, MSRs, ACPI tables, PCI devices. The folder has serial
-    /// numbers only where ACPI's tables have some.
+    /// Also writes into this folder what a report of a fault needs.
+    ///
+    /// Its files: `report.json` (what is said here), `cpuid`, `msrs`, `pci`, `cpuinfo`, `iomem`, `command-line` (the
+    /// kernel's), an `acpi-…` for each of ACPI's tables, and `not-read` (what was left out or could not be read, and why). The
+    /// tables MSDM and SLIC are left out: they may have the key of a Windows. Look through the folder before you send it: the
+    /// kernel's command line may have addresses and passwords, ACPI's tables the machine's serial number.
     #[arg(long, value_name = "FOLDER")]
     save: Option<PathBuf>,
 }
