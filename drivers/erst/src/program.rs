@@ -8,6 +8,8 @@ const MOST_STEPS: u32 = 10_000;
 const LONGEST_STALL: u64 = 1_000;
 /// Longest wait for a register to change, in microseconds. Linux allows 1,000.
 const LONGEST_WAIT: u64 = 100_000;
+/// Longest wait of all instructions for one operation of the store, in microseconds. An honest firmware takes milliseconds.
+const LONGEST_OPERATION: u64 = 4_000_000;
 /// The other bits of a register stay as they are (PRESERVE_REGISTER).
 const PRESERVE: u8 = 1;
 
@@ -16,7 +18,9 @@ const PRESERVE: u8 = 1;
 pub struct Program<'a, B> {
     table: &'a Table,
     /// What they reach.
-    pub bus: B,
+    bus: B,
+    /// Microseconds that may be waited yet.
+    left: u64,
 }
 
 /// The state of a program.
@@ -30,7 +34,27 @@ struct State {
 impl<'a, B: Bus> Program<'a, B> {
     /// Programs of this table.
     pub const fn new(table: &'a Table, bus: B) -> Self {
-        Self { table, bus }
+        Self { table, bus, left: LONGEST_OPERATION }
+    }
+
+    /// What the programs reach.
+    pub const fn bus(&mut self) -> &mut B {
+        &mut self.bus
+    }
+
+    /// An operation begins, which may wait again.
+    pub const fn begin(&mut self) {
+        self.left = LONGEST_OPERATION;
+    }
+
+    /// Waits for so many microseconds.
+    ///
+    /// # Errors
+    /// All programs of the operation together have waited for too long.
+    pub fn wait(&mut self, micros: u64) -> Result<(), Error> {
+        self.left = self.left.checked_sub(micros).ok_or(Error::Busy)?;
+        self.bus.wait(micros);
+        Ok(())
     }
 
     /// Carries out the program of an action with an input, and returns its output.
@@ -82,7 +106,7 @@ impl<'a, B: Bus> Program<'a, B> {
                 let difference = self.read(entry)?.wrapping_sub(entry.value);
                 self.write(entry, difference)?;
             }
-            0xc => self.bus.wait(entry.value.min(LONGEST_STALL)),
+            0xc => self.wait(entry.value.min(LONGEST_STALL))?,
             0xd => {
                 let pause = state.first.clamp(1, LONGEST_STALL);
                 let mut waited = 0;
@@ -90,7 +114,7 @@ impl<'a, B: Bus> Program<'a, B> {
                     if waited >= LONGEST_WAIT {
                         return Err(Error::Busy);
                     }
-                    self.bus.wait(pause);
+                    self.wait(pause)?;
                     waited = pause.saturating_add(waited);
                 }
             }

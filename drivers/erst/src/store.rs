@@ -81,7 +81,7 @@ impl<'a, B: Bus> Store<'a, B> {
         let (at, len) = self.range;
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(to.len());
         let to = to.get_mut(..len).unwrap_or_default();
-        self.program.bus.load(at, to).ok_or(Error::Unreachable(at))?;
+        self.program.bus().load(at, to).ok_or(Error::Unreachable(at))?;
         Ok(to)
     }
 
@@ -97,7 +97,7 @@ impl<'a, B: Bus> Store<'a, B> {
         }
         let mut to = at;
         for part in parts {
-            self.program.bus.store(to, part).ok_or(Error::Unreachable(to))?;
+            self.program.bus().store(to, part).ok_or(Error::Unreachable(to))?;
             to = to.saturating_add(part.len() as u64);
         }
         self.program.run_optional(Action::BeginWrite, 0)?;
@@ -117,6 +117,7 @@ impl<'a, B: Bus> Store<'a, B> {
 
     /// Has the firmware do it, and waits for its end.
     fn execute(&mut self) -> Result<(), Error> {
+        self.program.begin();
         let done = self.wait();
         let ended = self.program.run_optional(Action::End, 0);
         done?;
@@ -134,7 +135,7 @@ impl<'a, B: Bus> Store<'a, B> {
                     other => Err(Error::Status(other)),
                 };
             }
-            self.program.bus.wait(PAUSE);
+            self.program.wait(PAUSE)?;
         }
         Err(Error::Busy)
     }

@@ -34,7 +34,7 @@ pub fn is_packed(bytes: &[u8]) -> bool {
 pub struct Header {
     /// Bytes of its contents, if it says. A file of several frames has more.
     pub content: Option<u64>,
-    /// The window in bytes, up to [`MAX_WINDOW`].
+    /// The window in bytes, up to [`MAX_WINDOW`]: the largest of its frames.
     pub window: u64,
 }
 
@@ -52,11 +52,36 @@ impl Header {
 /// # Errors
 /// It cannot be unpacked.
 pub fn header(bytes: &[u8]) -> Result<Header, Bad> {
+    let mut input = bytes;
+    let Some(first) = frame(&mut input)? else { return Err(Bad::Empty) };
+    let (mut frame_now, mut window) = (first, first.window);
+    // What is damaged ends this here, and `unpack` at the same place.
+    while behind_blocks(&mut input, frame_now.has_checksum).is_some()
+        && let Ok(Some(next)) = frame(&mut input)
+    {
+        (frame_now, window) = (next, window.max(next.window));
+    }
+    Ok(Header { content: Some(first.content).filter(|bytes| *bytes != 0), window })
+}
+
+/// What the header of a frame says.
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Bytes of its contents; 0 if it does not say.
+    content: u64,
+    window: u64,
+    has_checksum: bool,
+}
+
+/// Reads the header of the next frame. `None`: there is none.
+fn frame(input: &mut &[u8]) -> Result<Option<Frame>, Bad> {
+    /// In the descriptor, the byte behind the first four: a checksum follows the blocks.
+    const CHECKSUM: u8 = 1 << 2;
     let mut decoder = FrameDecoder::new();
     // The window is told by the refusal of it.
     decoder.set_max_window_size(0);
-    let mut input = bytes;
-    let window = match begin(&mut decoder, &mut input) {
+    let mut once = *input;
+    let window = match begin(&mut decoder, &mut once) {
         Err(Bad::Window(window)) => window,
         Err(bad) => return Err(bad),
         Ok(_) => 0,
@@ -64,12 +89,34 @@ pub fn header(bytes: &[u8]) -> Result<Header, Bad> {
     if window > MAX_WINDOW {
         return Err(Bad::Window(window));
     }
-    decoder.set_max_window_size(MAX_WINDOW);
-    let mut input = bytes;
-    if !begin(&mut decoder, &mut input)? {
-        return Err(Bad::Empty);
+    let mut whole = *input;
+    while let Some((&[a, b, c, d, e, f, g, h], rest)) = whole.split_first_chunk()
+        && u32::from_le_bytes([a, b, c, d]) & !0xf == SKIPPABLE
+    {
+        whole = rest.get(u32::from_le_bytes([e, f, g, h]) as usize..).unwrap_or_default();
     }
-    Ok(Header { content: Some(decoder.content_size()).filter(|bytes| *bytes != 0), window })
+    let has_checksum = whole.get(4).is_some_and(|descriptor| descriptor & CHECKSUM != 0);
+    decoder.set_max_window_size(MAX_WINDOW);
+    Ok(begin(&mut decoder, input)?.then(|| Frame { content: decoder.content_size(), window, has_checksum }))
+}
+
+/// Goes behind the blocks of a frame (RFC 8878, 3.1.1.2), and behind its checksum. `None`: it is cut off.
+fn behind_blocks(input: &mut &[u8], has_checksum: bool) -> Option<()> {
+    /// A block of one byte that is repeated.
+    const REPEATED: u32 = 1;
+    loop {
+        let (&[low, middle, high], rest) = input.split_first_chunk()?;
+        let head = u32::from_le_bytes([low, middle, high, 0]);
+        let bytes = if head >> 1 & 3 == REPEATED { 1 } else { head >> 3 };
+        *input = rest.get(bytes as usize..)?;
+        if head & 1 != 0 {
+            break;
+        }
+    }
+    if has_checksum {
+        *input = input.get(4..)?;
+    }
+    Some(())
 }
 
 /// Unpacks a file to the beginning of `into`. Returns its bytes.

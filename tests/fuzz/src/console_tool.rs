@@ -65,8 +65,8 @@ const PIECES: [&str; 44] = [
     "\r",
 ];
 
-/// Bytes, most of them out of pieces.
-fn sent(input: &mut Input<'_>) -> Vec<u8> {
+/// Bytes, most of them out of pieces of lines of a machine.
+pub(crate) fn sent(input: &mut Input<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..input.within(0, 60) {
         match input.byte() {
@@ -78,8 +78,8 @@ fn sent(input: &mut Input<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A reading whose numbers are any.
-fn reading(input: &mut Input<'_>) -> String {
+/// A reading whose numbers are any: a line.
+pub(crate) fn reading(input: &mut Input<'_>) -> String {
     let mut number = || match input.byte() % 4 {
         0 => u64::from(input.byte()),
         1 => u64::MAX - u64::from(input.byte()),

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code, reason = "memory is given to a model of a device")]
 
+pub mod agent;
 pub mod apic;
 // The same driver on the same model as in the driver's own tests.
 #[path = "../../../drivers/x520/tests/on_model/bench.rs"]
@@ -19,6 +20,7 @@ pub mod console_tool;
 pub mod conversation;
 pub mod elf;
 pub mod emulate;
+pub mod entropy;
 pub mod firmware;
 // The same images as in the crate's own tests.
 #[path = "../../../kernel/gpt/src/tests/image.rs"]
@@ -41,6 +43,7 @@ pub mod partitions;
 pub mod pci;
 mod planted;
 mod play;
+pub mod records;
 pub mod settings;
 pub mod shadow;
 pub mod trace;

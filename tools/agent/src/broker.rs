@@ -277,6 +277,14 @@ fn to_line(members: &Map<String, Value>) -> String {
     line
 }
 
+/// The line of a command with this `id`. It comes first: sidecore reads a line up to the first mistake, and its refusal has the `id` only if
+/// that was before.
+fn with_id_first(id: u64, members: &Map<String, Value>) -> String {
+    let others = to_line(members);
+    let comma = if members.is_empty() { "" } else { "," };
+    format!("{{\"id\":{id}{comma}{}", others.strip_prefix('{').unwrap_or(&others))
+}
+
 /// Begins to serve a client.
 fn begin(stream: UnixStream, shared: &Arc<Shared>, commands: &SyncSender<String>) -> Result<()> {
     stream.set_write_timeout(Some(CLIENT_TIME))?;
@@ -398,14 +406,21 @@ fn read_client(
             state.pending.insert(own, Pending { client: number, id, follow });
             own
         };
-        set_id(&mut members, Some(own));
+        members.remove("id");
         for (name, said) in [("who", &*sender.who), ("address", &*sender.address)] {
             members.remove(name);
             if !said.is_empty() {
                 members.insert(name.into(), said.into());
             }
         }
-        if commands.send(to_line(&members)).is_err() {
+        // It may be longer than it came: numbers and damaged characters are written in full.
+        let line = with_id_first(own, &members);
+        if line.len() > MAX_LINE {
+            shared.state().pending.remove(&own);
+            refuse(id, "the line is too long");
+            continue;
+        }
+        if commands.send(line).is_err() {
             return Ok(());
         }
         drop(order);

@@ -55,6 +55,19 @@ fn several_frames_and_frames_to_be_skipped_are_one_file() {
     assert!(is_packed(&all));
     assert_eq!(header(&all).map(|header| header.content), Ok(Some(lines().len() as u64)), "of the first frame");
     assert_eq!(unpacked(&all, twice.len()), Ok(twice));
+    // Empty frames with windows of 1 KiB and 8 MiB, the first one also with a checksum, with a block, and with one that repeats a byte.
+    let next = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x68, 1, 0, 0];
+    for first in [
+        &[0x28, 0xb5, 0x2f, 0xfd, 0, 0, 1, 0, 0][..],
+        &[0x28, 0xb5, 0x2f, 0xfd, 4, 0, 1, 0, 0, 0x28, 0xb5, 0x2f, 0xfd],
+        &[0x28, 0xb5, 0x2f, 0xfd, 0, 0, 25, 0, 0, 7, 7, 7],
+        &[0x28, 0xb5, 0x2f, 0xfd, 0, 0, 0x83, 0, 0, 7],
+    ] {
+        let window = |bytes: &[u8]| header(bytes).map(|header| header.window);
+        assert_eq!(window(&[first, &skipped, &next].concat()), Ok(8 << 20), "{first:x?}");
+        assert_eq!(window(&[first, &next[..7]].concat()), Ok(8 << 20), "{first:x?}");
+        assert_eq!(window(&[first, &next[..5]].concat()), Ok(1 << 10), "{first:x?}");
+    }
     assert_eq!(header(&skipped), Err(Bad::Empty));
     assert_eq!(header(&skipped[..9]), Err(Bad::Short));
 }
