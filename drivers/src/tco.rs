@@ -63,11 +63,11 @@ pub enum Way {
 /// Where NO_REBOOT is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoReboot {
-    /// In a register of 32 bits in memory, as these bits of it.
+    /// In a register of 32 bits in memory.
     Memory {
         /// Its physical address.
         address: u64,
-        /// The bit.
+        /// The bit of it, as a mask.
         bit: u32,
     },
     /// In TCO1_CNT.
@@ -181,7 +181,7 @@ pub trait Registers {
 }
 
 /// Returns whether NO_REBOOT is set. `None`: it cannot be read.
-fn is_harmless(registers: &mut impl Registers) -> Option<bool> {
+fn is_no_reboot_set(registers: &mut impl Registers) -> Option<bool> {
     match registers.no_reboot()? {
         NoReboot::Memory { address, bit } => {
             let value = registers.read_memory(address);
@@ -192,7 +192,7 @@ fn is_harmless(registers: &mut impl Registers) -> Option<bool> {
 }
 
 /// Clears NO_REBOOT. Whether that worked is to be read.
-fn let_it_reset(registers: &mut impl Registers, place: NoReboot) {
+fn clear_no_reboot(registers: &mut impl Registers, place: NoReboot) {
     match place {
         NoReboot::Memory { address, bit } => {
             let value = registers.read_memory(address);
@@ -225,7 +225,7 @@ pub fn stop(registers: &mut impl Registers) -> Result<Stopped, NoAnswer> {
     if control == u16::MAX {
         return Err(NoAnswer);
     }
-    let harmless = is_harmless(registers);
+    let harmless = is_no_reboot_set(registers);
     if control & TCO_TMR_HLT != 0 {
         return Ok(Stopped { left: None, harmless, halts: true });
     }
@@ -266,9 +266,9 @@ pub fn arm(registers: &mut impl Registers, seconds: u16) -> Result<(), NotArmed>
     let ticks = u32::from(seconds).saturating_mul(10).div_ceil(12);
     let ticks = u16::try_from(ticks).unwrap_or(TICKS).clamp(LEAST, TICKS);
     let place = registers.no_reboot().ok_or(NotArmed::Unknown)?;
-    if is_harmless(registers).ok_or(NotArmed::Unknown)? {
-        let_it_reset(registers, place);
-        if is_harmless(registers) != Some(false) {
+    if is_no_reboot_set(registers).ok_or(NotArmed::Unknown)? {
+        clear_no_reboot(registers, place);
+        if is_no_reboot_set(registers) != Some(false) {
             return Err(NotArmed::Strap);
         }
     }

@@ -10,7 +10,6 @@ extern crate alloc;
 
 mod bad;
 
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::io::Read as _;
 
@@ -80,6 +79,8 @@ fn frame(input: &mut &[u8]) -> Result<Option<Frame>, Bad> {
     let mut decoder = FrameDecoder::new();
     // The window is told by the refusal of it.
     decoder.set_max_window_size(0);
+    skip(input)?;
+    let has_checksum = input.get(4).is_some_and(|descriptor| descriptor & CHECKSUM != 0);
     let mut once = *input;
     let window = match begin(&mut decoder, &mut once) {
         Err(Bad::Window(window)) => window,
@@ -89,13 +90,6 @@ fn frame(input: &mut &[u8]) -> Result<Option<Frame>, Bad> {
     if window > MAX_WINDOW {
         return Err(Bad::Window(window));
     }
-    let mut whole = *input;
-    while let Some((&[a, b, c, d, e, f, g, h], rest)) = whole.split_first_chunk()
-        && u32::from_le_bytes([a, b, c, d]) & !0xf == SKIPPABLE
-    {
-        whole = rest.get(u32::from_le_bytes([e, f, g, h]) as usize..).unwrap_or_default();
-    }
-    let has_checksum = whole.get(4).is_some_and(|descriptor| descriptor & CHECKSUM != 0);
     decoder.set_max_window_size(MAX_WINDOW);
     Ok(begin(&mut decoder, input)?.then(|| Frame { content: decoder.content_size(), window, has_checksum }))
 }
@@ -152,16 +146,22 @@ pub fn unpack(bytes: &[u8], into: &mut [u8]) -> Result<usize, Bad> {
 
 /// Begins the next frame. Returns false if there is none.
 fn begin(decoder: &mut FrameDecoder, input: &mut &[u8]) -> Result<bool, Bad> {
-    while !input.is_empty() {
-        match decoder.init(&mut *input) {
-            Ok(()) => return Ok(true),
-            Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                *input = input.get(length as usize..).ok_or(Bad::Short)?;
-            }
-            Err(error) => return Err(error.into()),
-        }
+    skip(input)?;
+    if input.is_empty() {
+        return Ok(false);
     }
-    Ok(false)
+    decoder.init(&mut *input)?;
+    Ok(true)
+}
+
+/// Goes behind the frames to be skipped that come next (RFC 8878, 3.1.2): four bytes with their length follow the first four.
+fn skip(input: &mut &[u8]) -> Result<(), Bad> {
+    while let Some((&[a, b, c, d, e, f, g, h], rest)) = input.split_first_chunk()
+        && u32::from_le_bytes([a, b, c, d]) & !0xf == SKIPPABLE
+    {
+        *input = rest.get(u32::from_le_bytes([e, f, g, h]) as usize..).ok_or(Bad::Short)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,8 +18,10 @@ use crate::setup::Setup;
 
 /// Milliseconds of each short stop.
 const SHORT: u64 = 30;
-/// Milliseconds between two of them while the rate is measured, and while the engine's core is watched. That is for 20 ms, so it meets one.
-const BETWEEN: [u64; 2] = [25, 5];
+/// Milliseconds between two of them while the rate is measured.
+const BETWEEN: u64 = 25;
+/// The same while the engine's core is watched. That is for 20 ms, so it meets a stop.
+const BETWEEN_WATCHED: u64 = 5;
 /// Milliseconds of the long stop.
 const LONG: u64 = 3000;
 
@@ -66,15 +68,14 @@ impl Process {
 
 /// Stops the process again and again until people's console has this text. Returns how often.
 fn stop_until(session: &mut Session, process: &Process, between: u64, text: &str) -> Result<u64> {
-    for stops in 0.. {
-        if session.console()?.contains(text) {
-            return Ok(stops);
-        }
+    let mut stops = 0;
+    while !session.console()?.contains(text) {
         ensure!(stops < 10_000, "no `{text}`\n{}", session.console()?);
         process.stop(SHORT)?;
         sleep(Duration::from_millis(between));
+        stops += 1;
     }
-    Ok(0)
+    Ok(stops)
 }
 
 fn engine(counters: &Counters) -> Result<&Engine> {
@@ -95,8 +96,8 @@ fn interrupted(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let process = Process::of(&mut session)?;
     // GRUB's menu. The rate is measured for 56 ms later, and said then: so it is measured through a stop at least.
     session.shown("Booting", 0, seconds(60))?;
-    let stops = stop_until(&mut session, &process, BETWEEN[0], "TSC at")?;
-    stop_until(&mut session, &process, BETWEEN[1], WATCHED)?;
+    let stops = stop_until(&mut session, &process, BETWEEN, "TSC at")?;
+    stop_until(&mut session, &process, BETWEEN_WATCHED, WATCHED)?;
     session.all_obey(["a"])?;
     let console = session.console()?;
     let kept = console.split_once(WATCHED).and_then(|(_, rest)| rest.split_once("had it for ")?.1.split_once(" us"));

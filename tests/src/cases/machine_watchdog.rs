@@ -147,10 +147,10 @@ fn left_on(context: &mut Context<'_>, setup: &Setup, begin: &str) -> Result<()> 
 
 fn tco_left_on(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let mut setup = server("tco-left-on", &[Guest::new(1).then("obey")]);
-    (setup.tco, setup.grub) = (true, [arm_tco(), arm_hpet()].concat());
+    (setup.tco, setup.grub) = (true, arm_tco());
     left_on(context, &setup, "TCO watchdog of Intel's ICH9 was running")?;
 
-    // sidecore stops the timer also where it is told to leave watchdogs.
+    // Another firmware left a timer of the HPET on.
     (setup.options, setup.grub) = ("emulator", arm_hpet());
     let mut session = context.boot(&setup)?;
     reported(&mut session, "HPET at 0xfed00000: the firmware had left 1 of its 3 timers sending interrupts")?;
