@@ -10,6 +10,7 @@ mod backends;
 mod delivery;
 mod engine;
 mod limits;
+mod look;
 mod timers;
 mod watcher;
 

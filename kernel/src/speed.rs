@@ -2,21 +2,17 @@
 //!
 //! ```text
 //!  engine's core    before its first turn: raise ─▶ outcome, watch ─▶ longest gap ─▶ the report
-//!                   a command of the control core, once a second: look ─▶ average speed, throttling ─▶ counters
+//!                   an errand of the engine's, once a second: look ─▶ average speed, throttling ─▶ counters
 //! ```
 //!
 //! The crate `speed` decides what is read and written. Guests' cores and the control core are left as the firmware has them.
 
-use crate::arch::{cpuid, msr::Physical, number, time};
-use crate::machine_check::banks;
+use crate::arch::{cpuid, msr::Physical, time};
 use control::{NoMemory, copy};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use engine::control::Errand;
 use speed::{Causes, Features, Look, Meter, Outcome, Processor, Watched};
 use spin::{Mutex, Once};
 
-/// Microseconds between two looks.
-const PERIOD: u64 = 1_000_000;
 /// Microseconds for which a core is watched before its first turn.
 const WATCH: u64 = 20_000;
 /// Value of [`CoreSpeed::permille`]: not known.
@@ -42,8 +38,6 @@ pub struct CoreSpeed {
     causes: AtomicU32,
     /// System management interrupts since the first look, or [`NOT_COUNTED`].
     smis: AtomicU64,
-    /// TSC of the next look. Only the control core uses it.
-    next: AtomicU64,
 }
 
 impl CoreSpeed {
@@ -58,7 +52,6 @@ impl CoreSpeed {
             throttled: AtomicU64::new(0),
             causes: AtomicU32::new(0),
             smis: AtomicU64::new(NOT_COUNTED),
-            next: AtomicU64::new(0),
         }
     }
 
@@ -80,16 +73,6 @@ impl CoreSpeed {
     /// Returns what came of it, or `None` if the engine's core has not done it yet.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.get()
-    }
-
-    /// Whether it is time for a look at the engine's core.
-    pub fn is_due(&self) -> bool {
-        let now = time::tsc();
-        let due = now >= self.next.load(Relaxed);
-        if due {
-            self.next.store(now.saturating_add(time::micros(PERIOD)), Relaxed);
-        }
-        due
     }
 
     /// Average speed in the last second, in thousandths of the TSC's rate.
@@ -115,12 +98,9 @@ impl CoreSpeed {
         let causes = Causes::from_bits_truncate(self.causes.load(Relaxed));
         copy(&control::sentence(format_args!("{causes}")))
     }
-}
 
-impl Errand for CoreSpeed {
-    /// Looks at the core that runs this, which is the engine's: its speed, and its banks of machine checks, which nobody else can read.
-    fn run(&self) {
-        banks::poll(number::current());
+    /// Looks at the core that runs this, which is the engine's.
+    pub fn look(&self) {
         if !Meter::has_something(&self.processor) {
             return;
         }

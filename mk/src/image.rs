@@ -152,6 +152,10 @@ pub fn verb(options: &Options) -> Result<Outcome> {
     let work = paths::runs().join("image");
     fs::create_dir_all(&work)?;
     modules.extend(modules_of(&setup, &work)?);
+    let machines = options.pxe.then(|| place.join("machines"));
+    for mistake in media::mistakes(&modules, machines.as_deref())? {
+        ui::warning(&mistake);
+    }
     let kernel = parts()?.kernel.clone();
     let load_config = if options.pxe { media::CONFIG_BY_MACHINE } else { media::CONFIG_OF_MEDIUM };
     let content = media::Content::new(&kernel, &modules, load_config, |lines| menu(&options.options, lines), &work)?;

@@ -7,12 +7,14 @@
 
 mod cd;
 mod content;
+mod mistakes;
 mod network;
 mod program;
 mod stick;
 
 pub use cd::{Cd, cd};
 pub use content::{CONFIG_OF_MEDIUM, Content, folder};
+pub use mistakes::mistakes;
 pub use network::{CONFIG_BY_MACHINE, LOADERS, network};
 pub use program::program;
 pub use stick::{Stick, judge, stick};

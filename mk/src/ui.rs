@@ -17,6 +17,11 @@ pub fn error(text: &str) {
     eprintln!("{} {text}", paint("1;31", "error:", stderr().is_terminal()));
 }
 
+/// Prints what is wrong, though the work goes on.
+pub fn warning(text: &str) {
+    eprintln!("{} {text}", paint("1;33", "warning:", stderr().is_terminal()));
+}
+
 /// A word of a result list on standard output, green or red.
 pub fn verdict(word: &str, good: bool) -> String {
     paint(if good { "32" } else { "1;31" }, word, stdout().is_terminal())

@@ -6,6 +6,7 @@ use super::{
     backends::{Backends, Config},
     delivery::{TargetDelivery, Targets},
     limits,
+    look::CoreLook,
     timers::TscAndTimers,
     watcher::Watcher,
 };
@@ -41,7 +42,7 @@ use spin::{Mutex, Once};
 use virtio::shared::Shared;
 use virtio_console::{backend::Console, bell::Bell};
 
-/// What a question about the speed of the engine's core is about. Those about slots and guests are below.
+/// What a question that is a look at the engine's core is about. Those about slots and guests are below.
 const LOOK: usize = MAX_SLOTS.saturating_add(MAX_GUESTS);
 
 /// What an engine's core runs.
@@ -113,8 +114,8 @@ pub struct Engine {
     /// How busy it is. Only the control core uses it.
     utilisation: Mutex<Utilisation>,
     uplinks: Vec<KnownUplink>,
-    /// How fast its core is.
-    speed: CoreSpeed,
+    /// The looks at its core.
+    look: CoreLook,
     copier: Copier,
     /// Its loop until its core has it. If it shares the control core, the loop stays here and the control core runs the
     /// turns.
@@ -141,7 +142,7 @@ impl Engine {
             console_bell: Bell::new(),
             utilisation: Mutex::new(Utilisation::new(time::rates().tsc)),
             uplinks: known,
-            speed: CoreSpeed::new(),
+            look: CoreLook::new(),
             copier,
             io_loop: Mutex::new(None),
         }));
@@ -176,14 +177,14 @@ impl Engine {
             io_loop.set_maps(map);
         }
         if self.shares_control_core() {
-            self.speed.raise();
-            self.speed.watch();
+            self.look.speed.raise();
+            self.look.speed.watch();
         } else if let Some(core) = cores::get(self.core)
             && let Some(mut io_loop) = held.take()
         {
             core.give(move |_| {
-                self.speed.raise();
-                self.speed.watch();
+                self.look.speed.raise();
+                self.look.speed.watch();
                 options::self_test_on_engine_core();
                 vector::enable();
                 cache::join(None);
@@ -194,7 +195,7 @@ impl Engine {
 
     /// Its core's speed.
     pub const fn speed(&self) -> &CoreSpeed {
-        &self.speed
+        &self.look.speed
     }
 
     /// Its id.
@@ -258,8 +259,8 @@ impl Engine {
         };
         {
             let mut asks = self.asks.lock();
-            if self.speed.is_due() {
-                asks.ask_anew(LOOK, Command::Run(&self.speed));
+            if self.look.is_due() {
+                asks.ask_anew(LOOK, Command::Run(&self.look));
             }
             asks.step(reply, |command| self.control.submit(command));
             asks.forget(MAX_SLOTS);
@@ -362,10 +363,10 @@ impl Engine {
             busy_permille_minute: utilisation.minute(),
             long_turns: c.long_turns.get(),
             longest_idle_turn: c.longest_idle_turn.get(),
-            speed_permille: self.speed.permille(),
-            throttled_seconds: self.speed.throttled(),
-            throttled_by: self.speed.throttled_by()?,
-            smis: self.speed.smis(),
+            speed_permille: self.speed().permille(),
+            throttled_seconds: self.speed().throttled(),
+            throttled_by: self.speed().throttled_by()?,
+            smis: self.speed().smis(),
             watched: if self.observer.was_watched() { Some(self.watched()?) } else { None },
             uplinks: control::collect(self.uplinks.iter().map(KnownUplink::counters))?,
         })

@@ -10,9 +10,9 @@ use crate::disk::fat::Entry;
 use crate::disk::seed::{self, Seed};
 
 /// The configuration. It is in the medium's root folder, where a person looks for it.
-const CONFIG: &str = "sidecore.toml";
+pub const CONFIG: &str = "sidecore.toml";
 /// The configuration that is taken if that one does not come to run.
-const PREVIOUS: &str = "previous.toml";
+pub const PREVIOUS: &str = "previous.toml";
 
 /// GRUB's command that loads the configuration from the medium.
 pub const CONFIG_OF_MEDIUM: &str = "module2 /sidecore.toml sidecore.toml";

@@ -8,7 +8,7 @@ use crate::boot::{Boot, Check, Shared, Wanted};
 use crate::counts::{count, shadow};
 use crate::guests::{Guest, server, with_isolation};
 use crate::modes::{self, Completion};
-use crate::platform::{EVERYWHERE, Platform, QEMU};
+use crate::platform::{ALSO_NESTED, EVERYWHERE, NESTED, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, guest_result, number};
 
@@ -34,14 +34,22 @@ const KINDS_OF_MODES: [&str; 6] = ["apic-page", "ioapic", "msr", "msr-value", "m
 pub fn list() -> Vec<Box<dyn Boot>> {
     type Run = fn(&mut Context<'_>, &mut Session) -> Result<()>;
     let check = |name, about, run: Run| Check::new(Scenario::new(name, about, EVERYWHERE), run);
-    let checked = |name, about, run: Run| Check::new(Scenario::new(name, about, EVERYWHERE).checked_on(QEMU), run);
+    let checked = |name, about, platforms, run: Run| {
+        let scenario = Scenario::new(name, about, platforms).checked_on(QEMU);
+        Check::new(if platforms.contains(&Platform::Nested) { scenario.rarely_on(NESTED) } else { scenario }, run)
+    };
     vec![Box::new(Shared {
         name: "isolation",
         about: "a pings b all the while; hostile guests are started one after another, one in each way of completion",
         start,
         end: |mut session| session.shut_down().map(drop),
         checks: vec![
-            checked("isolation", "a hostile guest is refused everything, and its neighbours' ping goes on", isolation),
+            checked(
+                "isolation",
+                "a hostile guest is refused everything, and its neighbours' ping goes on",
+                ALSO_NESTED,
+                isolation,
+            ),
             check(
                 "isolation-modes",
                 "a hostile guest in every mode of completion: what a mode could change is refused all the same",
@@ -50,6 +58,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
             checked(
                 "eli-hostile",
                 "a guest moves, rewrites and uses up its shadowed IDT while interrupts arrive: none is lost, no one is harmed",
+                EVERYWHERE,
                 eli_hostile,
             ),
         ],

@@ -10,6 +10,7 @@ use crate::guests::{Guest, server};
 use crate::platform::{EVERYWHERE, Platform, QEMU};
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
+use crate::tcp;
 
 const PINGS: u64 = 1000;
 /// Pings after the load. Each comes after a pause, so that it has to notify an armed queue.
@@ -87,9 +88,11 @@ fn notify(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
 fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let mib = context.times(64, 16);
     session.act("c", "iperf-server", seconds(60))?;
-    let boot = net(&session.counters()?, "d")?;
-    let iperf = session.act("d", &format!("iperf:{mib}M"), seconds(240))?;
-    let before = net(&session.counters()?, "d")?;
+    let first = session.counters()?;
+    let stream = session.act("d", &tcp::action(mib, ""), seconds(240))?;
+    let second = session.counters()?;
+    let dropped = tcp::dropped(&first, &second, &["c", "d"])?;
+    let (boot, before) = (net(&first, "d")?, net(&second, "d")?);
     let mut answered = 0;
     for _ in 0..LATER {
         // The pause is one of the guest's time, which on Bochs is not the host's.
@@ -99,7 +102,7 @@ fn adaptive(context: &mut Context<'_>, session: &mut Session) -> Result<()> {
     let after = net(&session.counters()?, "d")?;
     let platform = context.platform();
     let figures = &mut context.figures;
-    figures.at_least("iperf bytes", number(&iperf, "bytes")?, mib << 20)?;
+    tcp::arrived_at_once(figures, "of the stream", &stream, mib, dropped)?;
     let (polls, kicks) = ("times polling of d began", "kicks of d, with those that led to polling");
     let kicked = (before.kicks - boot.kicks).max(1);
     let batch = ("packets from d under load for each kick", (before.tx_packets - boot.tx_packets) / kicked);
