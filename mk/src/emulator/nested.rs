@@ -1,9 +1,9 @@
 //! Nested KVM on any machine: QEMU with KVM, in a Linux that QEMU's translator runs.
 //!
 //! The Linux stays from run to run ([`first_level`]). What QEMU says in it, and what its kernel's log has of the run, are in the files
-//! `emulator` and `kernel-log` in the folder of the run's logs. If KVM complains in that log, the run has not ended in order. If the
-//! Linux does not answer any more, its console and its processors' registers are in the file `first-level`, and the next run gets a
-//! new one.
+//! `emulator` and `kernel-log` in the folder of the run's logs. If KVM complains in that log, the run has not ended in order. If a
+//! machine has to be killed, the file `first-level` has whether it still answered on COM1, and the console and the processors'
+//! registers of the Linux. If the Linux does not answer any more, the next run gets a new one.
 
 mod first_level;
 mod kernel_log;
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use scenarios::machine::Machine;
@@ -30,6 +30,8 @@ use crate::ui;
 
 /// Time for a killed QEMU to end. It only ends a hang.
 const KILLED: Duration = Duration::from_secs(60);
+/// Time for an answer on COM1 before that.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Ends the first-level Linux, if one is there.
 pub fn end() {
@@ -98,6 +100,22 @@ pub struct Nested {
 }
 
 impl Nested {
+    /// Whether the machine still says something on COM1 if it is asked there. If not, its control core stands still; if it does, and COM2
+    /// does not go on, something on the way from COM2 stands still.
+    fn answers(&mut self) -> bool {
+        let console = self.folder.join("com1");
+        let length = || fs::metadata(&console).map_or(0, |file| file.len());
+        let before = length();
+        if self.typed.write_all(b"\r").is_err() {
+            return false;
+        }
+        let until = Instant::now() + ANSWER;
+        while length() == before && Instant::now() < until {
+            thread::sleep(Duration::from_millis(50));
+        }
+        length() != before
+    }
+
     /// Writes down what is left of a run that has ended, and gives the Linux back. Error: KVM has complained.
     fn finish(&mut self, ended: &Ended) -> Result<()> {
         if let Some(first) = self.first.take() {
@@ -131,13 +149,14 @@ impl Machine for Nested {
     }
 
     fn kill(&mut self) {
+        let answers = self.first.is_some() && self.answers();
         let Some(mut first) = self.first.take() else { return };
+        let state =
+            format!("the machine {} on COM1\n{}", if answers { "answers" } else { "does not answer" }, first.state());
+        // A file that cannot be written is only missed by who wants to know why.
+        let _ = fs::write(self.folder.join("first-level"), state);
         let ended = first.kill().and_then(|()| first.ended(self.number, &mut self.said, KILLED));
-        let Ok(Some(ended)) = ended else {
-            // It does not answer, and ends here. A file that cannot be written is only missed by who wants to know why.
-            let _ = fs::write(self.folder.join("first-level"), first.state());
-            return;
-        };
+        let Ok(Some(ended)) = ended else { return };
         self.first = Some(first);
         if let Err(error) = self.finish(&ended) {
             ui::error(&format!("{error:#}"));

@@ -114,15 +114,13 @@ struct Guest {
     weight: u16,
     /// Its queues that hold work, as far as known.
     active: u16,
-    /// The quantum of each of its queues, in ticks.
-    quantum: i64,
-    /// The inputs of `quantum`, packed. `quantum` takes two divisions, so it is computed only if the inputs change. 0:
+    /// The quantum of each of its queues, in ticks. It takes two divisions, so it is kept until something changes that it depends on. 0:
     /// not computed yet.
-    of: u64,
+    quantum: i64,
 }
 
 impl Guest {
-    const UNKNOWN: Self = Self { weight: 1, active: 0, quantum: 0, of: 0 };
+    const UNKNOWN: Self = Self { weight: 1, active: 0, quantum: 0 };
 }
 
 /// The current visit.
@@ -152,6 +150,8 @@ pub struct Fine<const N: usize = QUEUES> {
     round_left: u16,
     /// The largest weight of a guest with work, in this round.
     heaviest: u16,
+    /// Which guests have work, or their weights, may have changed since `heaviest` was found.
+    reweighed: bool,
     /// The queue in `poll` whose backlog is read next.
     cursor: u16,
     /// Queues still to visit in this turn. `None` between turns.
@@ -184,6 +184,7 @@ impl<const N: usize> Fine<N> {
             round: 1,
             round_left: 0,
             heaviest: 1,
+            reweighed: false,
             cursor: NONE,
             turn_left: None,
             passed_over: false,
@@ -251,6 +252,54 @@ impl<const N: usize> Fine<N> {
         }
     }
 
+    /// Removes the first entry of a list. There must be one.
+    fn take_first(&mut self, place: Place) {
+        let List { first: id, .. } = *self.list(place);
+        let Some(entry) = self.entry(id) else { return };
+        let next = entry.next;
+        // Nothing is before it.
+        (entry.next, entry.place) = (NONE, Place::Out);
+        if let Some(after) = self.entry(next) {
+            after.previous = NONE;
+        }
+        let list = self.list(place);
+        list.len = list.len.wrapping_sub(1);
+        list.first = next;
+        if next == NONE {
+            list.last = NONE;
+        }
+        if self.cursor == id {
+            self.cursor = next;
+        }
+    }
+
+    /// Moves the first entry of a list, which was not visited, to the end of `poll`. There must be one.
+    fn put_back(&mut self, place: Place) {
+        if place == Place::Work {
+            let id = self.work.first;
+            self.take_first(Place::Work);
+            self.put(id, Place::Poll, false);
+            return;
+        }
+        let List { first: id, last, .. } = self.poll;
+        if id == last {
+            return;
+        }
+        let Some(entry) = self.entry(id) else { return };
+        let next = entry.next;
+        (entry.next, entry.previous) = (NONE, last);
+        if let Some(after) = self.entry(next) {
+            after.previous = NONE;
+        }
+        if let Some(before) = self.entry(last) {
+            before.next = id;
+        }
+        (self.poll.first, self.poll.last) = (next, id);
+        if self.cursor == id {
+            self.cursor = next;
+        }
+    }
+
     fn set_active(&mut self, id: u16, active: bool) {
         let Some(entry) = self.entries.get_mut(usize::from(id)) else { return };
         if entry.active != active {
@@ -262,12 +311,14 @@ impl<const N: usize> Fine<N> {
                     0 => self.busy.remove(entry.guest.into()),
                     _ => self.busy.insert(entry.guest.into()),
                 }
+                guest.quantum = 0;
+                self.reweighed = true;
             }
         }
     }
 
-    /// Removes the entry to visit next from its list and returns it.
-    fn pick(&mut self) -> Option<u16> {
+    /// Returns the entry to visit next, which is the first of its list, and that list.
+    fn pick(&mut self) -> Option<(u16, Place)> {
         let from_work = self.work.first != NONE && (self.urgent || !self.worked || self.poll.first == NONE);
         self.urgent = false;
         self.worked = from_work;
@@ -282,27 +333,36 @@ impl<const N: usize> Fine<N> {
             // A round has at least one.
             self.round_left = self.round_left.wrapping_sub(1);
         }
-        self.take(id);
-        Some(id)
+        Some((id, if from_work { Place::Work } else { Place::Poll }))
     }
 
     fn begin_round(&mut self) {
         self.round = self.round.wrapping_add(1);
         self.round_left = self.poll.len.max(1);
+        if core::mem::take(&mut self.reweighed) {
+            self.weigh();
+        }
+    }
+
+    /// Finds the largest weight of a guest with work.
+    #[cold]
+    fn weigh(&mut self) {
         let weights = self.busy.into_iter().filter_map(|guest| Some(self.guests.get(guest)?.weight));
-        self.heaviest = weights.max().unwrap_or(1);
+        let heaviest = weights.max().unwrap_or(1);
+        if self.heaviest != heaviest {
+            self.heaviest = heaviest;
+            self.guests.iter_mut().for_each(|guest| guest.quantum = 0);
+        }
     }
 
     /// Returns a queue's quantum in a round, in ticks.
     fn quantum(&mut self, id: u16) -> i64 {
         let Some(entry) = self.entries.get(usize::from(id)) else { return 1 };
         let Some(guest) = self.guests.get_mut(usize::from(entry.guest)) else { return 1 };
-        let [weight, heaviest, active] = [guest.weight, self.heaviest, guest.active.max(1)].map(u64::from);
-        let of = weight | heaviest << 16 | active << 32;
-        if guest.of != of {
+        if guest.quantum == 0 {
+            let [weight, heaviest, active] = [guest.weight, self.heaviest, guest.active.max(1)].map(u64::from);
             let all = self.limits.quantum.saturating_mul(weight.min(heaviest));
             let quantum = all.checked_div(heaviest.saturating_mul(active)).unwrap_or(1);
-            guest.of = of;
             guest.quantum = i64::try_from(quantum).unwrap_or(i64::MAX).max(1);
         }
         guest.quantum
@@ -425,6 +485,8 @@ impl<const N: usize> Schedule for Fine<N> {
     fn reweigh(&mut self, share: GuestWeight) {
         if let Some(guest) = self.guests.get_mut(share.guest.min(MAX_SLOTS - 1)) {
             guest.weight = share.weight.clamp(1, MAX_WEIGHT);
+            guest.quantum = 0;
+            self.reweighed = true;
         }
     }
 
@@ -446,21 +508,22 @@ impl<const N: usize> Schedule for Fine<N> {
                 left = self.work.len.wrapping_add(self.poll.len);
             }
             left = left.saturating_sub(1);
-            let Some(id) = self.pick() else { continue };
+            let Some((id, place)) = self.pick() else { continue };
             // A queue with a debt needs its grant in each round, so it is not skipped as idle.
             if self.entry(id).is_some_and(|entry| entry.deficit > 0) && is_idle(QueueId(id)) {
                 self.set_active(id, false);
                 if let Some(entry) = self.entry(id) {
                     entry.emptied = true;
                 }
-                self.put(id, Place::Poll, false);
+                self.put_back(place);
                 continue;
             }
             if !self.grant(id) {
                 self.passed_over = true;
-                self.put(id, Place::Poll, false);
+                self.put_back(place);
                 continue;
             }
+            self.take_first(place);
             self.turn_left = Some(left);
             let all = Portion { requests: self.limits.requests, bytes: self.limits.bytes };
             let portion = self.portion(id, all);

@@ -9,8 +9,11 @@ use virtio::queue::Backlog;
 
 use crate::slots::MAX_SLOTS;
 
-/// Most queues of an engine.
-pub const QUEUES: usize = MAX_SLOTS * MAX_QUEUES;
+/// Numbers of queues at a slot. A power of two, because each visit takes numbers of queues apart.
+const STRIDE: usize = MAX_QUEUES.next_power_of_two();
+
+/// Room for the queues of an engine.
+pub const QUEUES: usize = MAX_SLOTS * STRIDE;
 
 /// A queue of an engine: its slot, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,19 +23,19 @@ impl QueueId {
     /// Queue number `queue` at `slot`.
     #[must_use]
     pub const fn new(slot: usize, queue: u16) -> Self {
-        Self((slot.wrapping_mul(MAX_QUEUES) as u16).wrapping_add(queue))
+        Self((slot.wrapping_mul(STRIDE) as u16).wrapping_add(queue))
     }
 
     /// The slot.
     #[must_use]
     pub const fn slot(self) -> usize {
-        self.0 as usize / MAX_QUEUES
+        self.0 as usize / STRIDE
     }
 
     /// The queue's number at its slot.
     #[must_use]
     pub const fn queue(self) -> u16 {
-        const QUEUES_OF_A_SLOT: u16 = MAX_QUEUES as u16;
+        const QUEUES_OF_A_SLOT: u16 = STRIDE as u16;
         self.0 % QUEUES_OF_A_SLOT
     }
 
