@@ -315,7 +315,7 @@ impl Machine {
             }
             (_, _, [device, _]) => match which % 16 {
                 // It answers what was not asked, or wants to be reset.
-                0 => device.model().use_head(input.wide() as u32),
+                0 => device.forge(input.wide() as u32),
                 1 => device.model().status |= DeviceStatus::DEVICE_NEEDS_RESET,
                 _ => device.end(),
             },

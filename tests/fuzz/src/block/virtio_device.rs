@@ -139,6 +139,13 @@ impl Device {
         model.answer(&taken, status);
     }
 
+    /// Gives back a head, whether it was asked for it or not. If it was, the driver uses the request's buffers for others from now on.
+    pub fn forge(&mut self, head: u32) {
+        self.take();
+        self.model().use_head(head);
+        self.taken.retain(|taken| u32::from(taken.head) != head);
+    }
+
     /// Answers everything.
     pub fn end(&mut self) {
         self.take();
