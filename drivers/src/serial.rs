@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "names a UART by its port number")]
 
 use uart_16550::{BaudRate, Config, Uart16550, backend::PioBackend, spec::registers::LSR};
+use x86_64::instructions::port::Port;
 
 /// Rate in baud with the divisor 1.
 const FASTEST: u32 = 115_200;
@@ -30,6 +31,9 @@ impl Serial {
             rate_of(u16::from_le_bytes([low, high]))
         });
         uart.init(Config { baud_rate: BaudRate::from_integer(rate), ..Config::default() }).ok()?;
+        // A FIFO that was full before is empty now. QEMU takes more input only when somebody reads it, which nobody does while it is empty.
+        // SAFETY: the receiver buffer register of the caller's UART. What it has is from before, or nothing.
+        let _ = unsafe { Port::<u8>::new(port).read() };
         Some(Self { uart, port, rate, overruns: 0 })
     }
 
