@@ -114,8 +114,8 @@ struct Guest {
     weight: u16,
     /// Its queues that hold work, as far as known.
     active: u16,
-    /// The quantum of each of its queues, in ticks. It takes two divisions, so it is kept until something changes that it depends on. 0:
-    /// not computed yet.
+    /// The quantum of each of its queues, in ticks. Computing it takes two divisions, so it is kept until `weight`, `active` or
+    /// [`Fine::heaviest`] changes. 0: not computed yet.
     quantum: i64,
 }
 
@@ -150,7 +150,7 @@ pub struct Fine<const N: usize = QUEUES> {
     round_left: u16,
     /// The largest weight of a guest with work, in this round.
     heaviest: u16,
-    /// Which guests have work, or their weights, may have changed since `heaviest` was found.
+    /// A guest's weight, or whether a guest has work, may have changed since `heaviest` was computed.
     reweighed: bool,
     /// The queue in `poll` whose backlog is read next.
     cursor: u16,
@@ -252,32 +252,11 @@ impl<const N: usize> Fine<N> {
         }
     }
 
-    /// Removes the first entry of a list. There must be one.
-    fn take_first(&mut self, place: Place) {
-        let List { first: id, .. } = *self.list(place);
-        let Some(entry) = self.entry(id) else { return };
-        let next = entry.next;
-        // Nothing is before it.
-        (entry.next, entry.place) = (NONE, Place::Out);
-        if let Some(after) = self.entry(next) {
-            after.previous = NONE;
-        }
-        let list = self.list(place);
-        list.len = list.len.wrapping_sub(1);
-        list.first = next;
-        if next == NONE {
-            list.last = NONE;
-        }
-        if self.cursor == id {
-            self.cursor = next;
-        }
-    }
-
     /// Moves the first entry of a list, which was not visited, to the end of `poll`. There must be one.
     fn put_back(&mut self, place: Place) {
         if place == Place::Work {
             let id = self.work.first;
-            self.take_first(Place::Work);
+            self.take(id);
             self.put(id, Place::Poll, false);
             return;
         }
@@ -523,7 +502,7 @@ impl<const N: usize> Schedule for Fine<N> {
                 self.put_back(place);
                 continue;
             }
-            self.take_first(place);
+            self.take(id);
             self.turn_left = Some(left);
             let all = Portion { requests: self.limits.requests, bytes: self.limits.bytes };
             let portion = self.portion(id, all);

@@ -9,10 +9,10 @@ use virtio::queue::Backlog;
 
 use crate::slots::MAX_SLOTS;
 
-/// Numbers of queues at a slot. A power of two, because each visit takes numbers of queues apart.
+/// Queue numbers that a slot has, used or not. A power of two, so that a visit splits a [`QueueId`] by a shift and a mask.
 const STRIDE: usize = MAX_QUEUES.next_power_of_two();
 
-/// Room for the queues of an engine.
+/// Queue numbers of an engine.
 pub const QUEUES: usize = MAX_SLOTS * STRIDE;
 
 /// A queue of an engine: its slot, and its number there.
