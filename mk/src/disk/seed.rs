@@ -31,16 +31,7 @@ impl Seed {
 
     /// Adds the content of a file as an input.
     pub fn add_file(&mut self, path: &Path) -> Result<()> {
-        let cannot_read = || format!("cannot read {}", path.display());
-        let (mut file, mut hash) = (fs::File::open(path).with_context(cannot_read)?, Sha256::new());
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            match io::Read::read(&mut file, &mut buffer).with_context(cannot_read)? {
-                0 => break,
-                length => hash.update(&buffer[..length]),
-            }
-        }
-        self.add(hash.finalize());
+        self.add(sha256(path)?);
         Ok(())
     }
 
@@ -66,6 +57,19 @@ impl Seed {
         let mut seed = self.clone();
         seed.add(of);
         seed.0.finalize().into()
+    }
+}
+
+/// The SHA-256 of a file's content, of which 64 KiB are in memory at a time.
+pub fn sha256(path: &Path) -> Result<[u8; 32]> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    let (mut file, mut hash) = (fs::File::open(path).with_context(cannot_read)?, Sha256::new());
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match io::Read::read(&mut file, &mut buffer).with_context(cannot_read)? {
+            0 => return Ok(hash.finalize().into()),
+            length => hash.update(&buffer[..length]),
+        }
     }
 }
 

@@ -1,34 +1,38 @@
-//! What the hypervisor would find fault with in the configurations of a medium, without knowing the machine: said when the medium is made,
-//! not first at a server's boot.
+//! The mistakes in a medium's configurations that do not depend on the machine, so that a person reads them when the medium is made and not
+//! at a server's boot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use config::Sha256;
-use sha2::Digest as _;
 
 use super::content::{CONFIG, PREVIOUS};
+use crate::disk::seed;
 
-/// Reads the configurations among these boot modules by the hypervisor's own code. Returns a sentence for each mistake that is one on every
-/// machine: values, and modules that are not there or not those of `[[module]]`. Cores, memory and NICs are for the boot to judge.
+/// Reads the configurations among these boot modules by the hypervisor's own code. Returns a sentence for each wrong value, each module that is
+/// missing, and each one whose SHA-256 is not that of `[[module]]`. The boot alone can judge cores, memory and NICs.
 ///
-/// - `machines`: a folder of machines' own configurations, if there is one; in the sentences they have its name before theirs.
+/// - `machines`: a folder with configurations of single machines. A sentence calls such a file `machines/NAME`.
 pub fn mistakes(modules: &[(String, PathBuf)], machines: Option<&Path>) -> Result<Vec<String>> {
     let mut configs: Vec<(String, PathBuf)> = Vec::new();
     configs.extend(modules.iter().filter(|(name, _)| [CONFIG, PREVIOUS].contains(&name.as_str())).cloned());
     if let Some(folder) = machines.filter(|folder| folder.is_dir()) {
         configs.extend(of_machines(folder)?);
     }
+    let names: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
+    // A module may be a large disk, so each one that a configuration has a sum for is read once.
+    let mut hashes: Vec<(&str, Sha256)> = Vec::new();
     let mut found = Vec::new();
     for (name, path) in configs {
-        let text = read(&path)?;
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut parsed = config::parse(&name, &text);
-        let names: Vec<&str> = modules.iter().map(|(name, _)| name.as_str()).collect();
         parsed.mistakes.extend(config::check_modules(&mut parsed.config, &names));
-        let mut hashes = Vec::new();
-        for (name, path) in modules.iter().filter(|(name, _)| parsed.config.modules.iter().any(|of| of.name == *name)) {
-            hashes.push((name, Sha256(sha2::Sha256::digest(read(path)?).into())));
+        for (name, path) in modules {
+            let has_sum = parsed.config.modules.iter().any(|module| module.name == *name);
+            if has_sum && !hashes.iter().any(|(known, _)| known == name) {
+                hashes.push((name, Sha256(seed::sha256(path)?)));
+            }
         }
         let hash_of = |name: &str| hashes.iter().find(|(of, _)| *of == name).map(|&(_, hash)| hash);
         parsed.mistakes.extend(config::check_hashes(&mut parsed.config, hash_of));
@@ -49,10 +53,6 @@ fn of_machines(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     }
     found.sort();
     Ok(found)
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]
