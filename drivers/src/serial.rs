@@ -31,8 +31,9 @@ impl Serial {
             rate_of(u16::from_le_bytes([low, high]))
         });
         uart.init(Config { baud_rate: BaudRate::from_integer(rate), ..Config::default() }).ok()?;
-        // A FIFO that was full before is empty now. QEMU takes more input only when somebody reads it, which nobody does while it is empty.
-        // SAFETY: the receiver buffer register of the caller's UART. What it has is from before, or nothing.
+        // `init` has reset the receive FIFO. QEMU stops taking input when that is full, and takes more only after a read of the receiver
+        // buffer register, which `init` leaves out when the FIFO is empty.
+        // SAFETY: the caller owns the ports. The register has a byte from before the reset, or none.
         let _ = unsafe { Port::<u8>::new(port).read() };
         Some(Self { uart, port, rate, overruns: 0 })
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  engine's core    before its first turn: raise ─▶ outcome, watch ─▶ longest gap ─▶ the report
-//!                   an errand of the engine's, once a second: look ─▶ average speed, throttling ─▶ counters
+//!                   once a second (`engines/look.rs`): look ─▶ average speed, throttling ─▶ counters
 //! ```
 //!
 //! The crate `speed` decides what is read and written. Guests' cores and the control core are left as the firmware has them.

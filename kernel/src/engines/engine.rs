@@ -42,7 +42,7 @@ use spin::{Mutex, Once};
 use virtio::shared::Shared;
 use virtio_console::{backend::Console, bell::Bell};
 
-/// What a question that is a look at the engine's core is about. Those about slots and guests are below.
+/// The number of the question that has the engine look at its core. Slots and guests have the numbers below.
 const LOOK: usize = MAX_SLOTS.saturating_add(MAX_GUESTS);
 
 /// What an engine's core runs.
@@ -114,7 +114,7 @@ pub struct Engine {
     /// How busy it is. Only the control core uses it.
     utilisation: Mutex<Utilisation>,
     uplinks: Vec<KnownUplink>,
-    /// The looks at its core.
+    /// What it looks at on its core once a second.
     look: CoreLook,
     copier: Copier,
     /// Its loop until its core has it. If it shares the control core, the loop stays here and the control core runs the
@@ -177,14 +177,14 @@ impl Engine {
             io_loop.set_maps(map);
         }
         if self.shares_control_core() {
-            self.look.speed.raise();
-            self.look.speed.watch();
+            self.speed().raise();
+            self.speed().watch();
         } else if let Some(core) = cores::get(self.core)
             && let Some(mut io_loop) = held.take()
         {
             core.give(move |_| {
-                self.look.speed.raise();
-                self.look.speed.watch();
+                self.speed().raise();
+                self.speed().watch();
                 options::self_test_on_engine_core();
                 vector::enable();
                 cache::join(None);

@@ -1,4 +1,4 @@
-//! What an engine's core looks at once a second, between two turns, because no other core can: its speed, and its banks of machine checks.
+//! Once a second, between two turns, an engine's core reads its own speed and its own banks of machine checks. No other core can read them.
 
 use crate::{
     arch::{number, time},
@@ -11,7 +11,7 @@ use engine::control::Errand;
 /// Microseconds between two looks.
 const PERIOD: u64 = 1_000_000;
 
-/// The looks at one engine's core.
+/// What one engine's core reads, and when it does so next.
 #[derive(Debug)]
 pub struct CoreLook {
     /// The core's speed.

@@ -100,8 +100,8 @@ pub struct Nested {
 }
 
 impl Nested {
-    /// Whether the machine still says something on COM1 if it is asked there. If not, its control core stands still; if it does, and COM2
-    /// does not go on, something on the way from COM2 stands still.
+    /// Types a line end on COM1. Returns whether something comes back. Then the control core works, and a COM2 that says nothing has a
+    /// fault of its own.
     fn answers(&mut self) -> bool {
         let console = self.folder.join("com1");
         let length = || fs::metadata(&console).map_or(0, |file| file.len());
@@ -149,10 +149,9 @@ impl Machine for Nested {
     }
 
     fn kill(&mut self) {
-        let answers = self.first.is_some() && self.answers();
         let Some(mut first) = self.first.take() else { return };
-        let state =
-            format!("the machine {} on COM1\n{}", if answers { "answers" } else { "does not answer" }, first.state());
+        let answers = if self.answers() { "answers" } else { "does not answer" };
+        let state = format!("the machine {answers} on COM1\n{}", first.state());
         // A file that cannot be written is only missed by who wants to know why.
         let _ = fs::write(self.folder.join("first-level"), state);
         let ended = first.kill().and_then(|()| first.ended(self.number, &mut self.said, KILLED));

@@ -32,7 +32,6 @@ const KINDS_OF_MODES: [&str; 6] = ["apic-page", "ioapic", "msr", "msr-value", "m
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
-    let everywhere = |name, about| Scenario::new(name, about, EVERYWHERE);
     // Nested KVM runs these only if all is wanted: one takes a quarter of an hour there.
     let nested_too = |name, about| Scenario::new(name, about, ALSO_NESTED).rarely_on(NESTED);
     vec![Box::new(Shared {
@@ -54,9 +53,10 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 isolation_modes,
             ),
             Check::new(
-                everywhere(
+                Scenario::new(
                     "eli-hostile",
                     "a guest moves, rewrites and uses up its shadowed IDT while interrupts arrive: none is lost, no one is harmed",
+                    EVERYWHERE,
                 )
                 .checked_on(QEMU),
                 eli_hostile,
