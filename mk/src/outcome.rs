@@ -23,7 +23,7 @@ pub struct Tally {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
-    /// The names of failed tests, as far as they have one, and of a scenario the reason.
+    /// The names of failed tests, as far as they have one, and of a scenario or gate the reason.
     pub failures: Vec<String>,
 }
 

@@ -101,7 +101,8 @@ fn gates() -> Tally {
     ] {
         let begin = Instant::now();
         let result = gate();
-        tally.count(what.to_owned(), result.is_ok());
+        let why = result.as_ref().err().map_or_else(String::new, |error| format!(": {error:#}"));
+        tally.count(format!("{what}{why}"), result.is_ok());
         match result {
             Ok(said) => ui::step(what, &format!("{said} ({:.1} s)", begin.elapsed().as_secs_f64())),
             Err(error) => ui::error(&format!("{error:#}")),

@@ -374,6 +374,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
 
     /// Detaches the device of a slot if the back-end holds nothing of it. Otherwise the control core asks again. So a
     /// command is answered in its turn, however long a disk takes, and several devices can be detached at a time.
+    #[cold]
+    #[inline(never)]
     fn try_to_detach(&mut self, slot: usize, observer: &impl Observer) -> Reply {
         if self.draining.contains(slot) && self.devices.get(slot).is_some_and(Device::holds_requests) {
             // The back-end completes them in its next calls.
@@ -422,27 +424,40 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
                         self.change_queues(slot, now);
                     }
                 }
-                Phase::Activating => {
-                    device.activate();
-                    self.backend.activated(slot, device, false);
-                    device.start_service(|queue| self.backend.service_mode(slot, queue), Some(queues), now);
-                    device.take_offered(&mut self.scratch);
-                    // The driver may have changed queues before this step. Its kick is taken already.
-                    if device.shared().queues_change() {
-                        self.change_queues(slot, now);
-                    }
-                }
-                Phase::Resetting => {
-                    // The driver gets its reset only when nothing can touch its buffers any more.
-                    device.stop();
-                    if !self.backend.cancel(&mut self.devices, slot) {
-                        self.unfinished.insert(slot);
-                    } else if let Some(device) = self.devices.get_mut(slot) {
-                        device.reset();
-                    }
-                }
+                Phase::Activating => self.activate(slot, queues, now),
+                Phase::Resetting => self.reset(slot),
             }
             self.reschedule(slot, queues);
+        }
+    }
+
+    /// Begins to serve a device whose driver has set it up. `queues` are the queues it has kicked, one bit each.
+    ///
+    /// Never inlined, as all that is rare and has devices on the stack: each page of a turn's stack costs every turn.
+    #[cold]
+    #[inline(never)]
+    fn activate(&mut self, slot: usize, queues: u64, now: u64) {
+        let Some(device) = self.devices.get_mut(slot) else { return };
+        device.activate();
+        self.backend.activated(slot, device, false);
+        device.start_service(|queue| self.backend.service_mode(slot, queue), Some(queues), now);
+        device.take_offered(&mut self.scratch);
+        // The driver may have changed queues before this step. Its kick is taken already.
+        if device.shared().queues_change() {
+            self.change_queues(slot, now);
+        }
+    }
+
+    /// Resets a device. The driver gets its reset only when nothing can touch its buffers any more.
+    #[cold]
+    #[inline(never)]
+    fn reset(&mut self, slot: usize) {
+        let Some(device) = self.devices.get_mut(slot) else { return };
+        device.stop();
+        if !self.backend.cancel(&mut self.devices, slot) {
+            self.unfinished.insert(slot);
+        } else if let Some(device) = self.devices.get_mut(slot) {
+            device.reset();
         }
     }
 

@@ -134,6 +134,9 @@ impl<N: Nic<Token = Held>> Net<N> {
     }
 
     /// Takes one request from a queue, and sends its frame on the slow path. `None`: the device has failed.
+    ///
+    /// Never inlined: its frame on the stack is large, and a visit that only uses the fast path would pay for it.
+    #[inline(never)]
     fn serve_one(&mut self, devices: &mut Devices, port: usize, queue: u16, now: u64) -> Option<Served> {
         let device = devices.get_mut(port)?;
         self.sent.clear();
@@ -157,26 +160,29 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
         let max = self.bridge.max_frame(port);
         let support = OffloadSupport::device(Features::of(device));
-        let frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
-        let admitted = frame.and_then(|mut frame| {
-            if watched {
-                self.bridge.current.keep(frame.front().frame());
+        // The frame stays where it was made: it is large, and moving it costs a copy.
+        let mut frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
+        let admitted = match &mut frame {
+            Ok(frame) => {
+                if watched {
+                    self.bridge.current.keep(frame.front().frame());
+                }
+                let first = sent.saturating_sub(frame.rest().0.pieces() as u32);
+                self.bridge.add_work(work::times(first.saturating_sub(1), work::FIRST_PIECE));
+                self.bridge.admit(devices, port, queue, frame, now).map(|vlan| (frame, vlan))
             }
-            let first = sent.saturating_sub(frame.rest().0.pieces() as u32);
-            self.bridge.add_work(work::times(first.saturating_sub(1), work::FIRST_PIECE));
-            let vlan = self.bridge.admit(devices, port, queue, &mut frame, now)?;
-            Ok((frame, vlan))
-        });
+            Err(rejected) => Err(*rejected),
+        };
         match admitted {
-            Ok((mut frame, vlan)) => {
+            Ok((frame, vlan)) => {
                 let egress_route = self.bridge.egress_route(&self.uplinks, port, vlan);
-                let leaves = self.bridge.forward(devices, port, queue, &mut frame, vlan, egress_route, now);
+                let leaves = self.bridge.forward(devices, port, queue, frame, vlan, egress_route, now);
                 if watched {
                     self.bridge.show_current(len, now);
                 }
                 if let Some(egress_route) = leaves
                     && let Some(Some(uplink)) = self.uplinks.get_mut(egress_route.uplink)
-                    && self.bridge.check_egress(devices, port, queue, &mut frame, egress_route, uplink, now)
+                    && self.bridge.check_egress(devices, port, queue, frame, egress_route, uplink, now)
                 {
                     let work = uplink.send(devices, &frame.for_egress(port), token, &mut self.bridge.bounce);
                     self.bridge.add_work(work);

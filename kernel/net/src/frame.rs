@@ -24,6 +24,7 @@ const ROOM: usize = VLAN_BYTES as usize;
 const ADDRESSES: usize = 12;
 
 /// Why a frame from a guest is dropped.
+#[derive(Clone, Copy)]
 pub(crate) enum Rejected {
     Length,
     Header,

@@ -12,7 +12,7 @@ pub(crate) const FAST_DROP: u32 = 160;
 /// A frame that a fast path has looked at in vain.
 pub(crate) const LOOKED_AT: u32 = 45;
 /// A frame on the slow path, until it is known where it goes. Its first descriptor is not included.
-pub(crate) const SLOW_FRAME: u32 = 1630;
+pub(crate) const SLOW_FRAME: u32 = 1450;
 /// Rules of the sender's port that look at packets.
 pub(crate) const RULES: u32 = 1350;
 /// Rules of a receiver's port.

@@ -109,15 +109,15 @@ impl Attacker {
     pub const fn instructions(self) -> u64 {
         match self {
             Self::Broadcasts => 19_305,
-            Self::Multicasts => 25_322,
-            Self::SmallSegments => 227_795,
-            Self::SegmentsForAll => 261_341,
-            Self::SegmentsForNobody => 84_045,
-            Self::LongChains => 53_531,
-            Self::TinyBuffers => 18_731,
-            Self::ShortBuffers => 2_346,
-            Self::NoBuffers => 163,
-            Self::Mirrored => 5_254,
+            Self::Multicasts => 25_287,
+            Self::SmallSegments => 228_237,
+            Self::SegmentsForAll => 261_977,
+            Self::SegmentsForNobody => 84_996,
+            Self::LongChains => 53_316,
+            Self::TinyBuffers => 18_524,
+            Self::ShortBuffers => 2_118,
+            Self::NoBuffers => 156,
+            Self::Mirrored => 5_104,
         }
     }
 }
