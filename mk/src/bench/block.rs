@@ -29,22 +29,22 @@ struct Row {
 }
 
 const ROWS: [Row; 16] = [
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 237.2 },
-    Row { batch: 32, packed: true, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 240.8 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 240.2 },
-    Row { batch: 32, packed: true, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 244.8 },
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: true, aim: Some(250.0), kept: 234.2 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: true, aim: Some(250.0), kept: 237.2 },
-    Row { batch: 1, packed: false, write: false, nvme: false, linked: false, aim: None, kept: 1404.1 },
-    Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1663.5 },
-    Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1407.1 },
-    Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1667.5 },
-    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 479.1 },
-    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 496.6 },
-    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 477.1 },
-    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 490.8 },
-    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2284.2 },
-    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2563.3 },
+    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 233.8 },
+    Row { batch: 32, packed: true, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 237.2 },
+    Row { batch: 32, packed: false, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 236.8 },
+    Row { batch: 32, packed: true, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 241.2 },
+    Row { batch: 32, packed: false, write: false, nvme: false, linked: true, aim: Some(250.0), kept: 230.8 },
+    Row { batch: 32, packed: false, write: true, nvme: false, linked: true, aim: Some(250.0), kept: 233.8 },
+    Row { batch: 1, packed: false, write: false, nvme: false, linked: false, aim: None, kept: 1313.1 },
+    Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1571.1 },
+    Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1316.1 },
+    Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1575.1 },
+    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 478.3 },
+    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 495.9 },
+    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 476.3 },
+    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 490.1 },
+    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2239.2 },
+    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2522.7 },
 ];
 
 impl Row {
