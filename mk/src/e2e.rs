@@ -23,8 +23,6 @@ use crate::{image, paths, sources, tools, ui};
 
 /// Most scenarios that run on Bochs at the same time. Each needs the memory of a server.
 const MOST_AT_ONCE: usize = 4;
-/// Most characters of a failure's reason in the list of failures at the end.
-const WHY: usize = 300;
 /// Default length of the rotation in minutes, on two cores.
 pub const MINUTES: f64 = 12.0;
 
@@ -204,7 +202,7 @@ fn side_by_side(
             boot.run(&launcher, names, *full, &mut |ran| {
                 note(run, &ran);
                 let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-                tally.count(format!("{} on {platform}{}", ran.scenario.name, why(&ran)), ran.result.is_ok());
+                tally.count_result(&format!("{} on {platform}", ran.scenario.name), &ran.result);
                 report(run, &ran, json);
             });
         }
@@ -216,14 +214,6 @@ fn side_by_side(
         }
     });
     tally.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Why a scenario failed, for the list of failures at the end, where people look first: at most a line. Nothing of one that passed.
-fn why(ran: &Ran) -> String {
-    let Err(error) = &ran.result else { return String::new() };
-    let text = format!("{error:#}");
-    let line: String = text.lines().next().unwrap_or_default().chars().take(WHY).collect();
-    format!(": {line}")
 }
 
 /// The number of scenarios that run at the same time. QEMU has a thread for each of its processors, Bochs one for all.

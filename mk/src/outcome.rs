@@ -1,6 +1,11 @@
 //! The outcome of a verb, and counts of passed and failed tests.
 
+use anyhow::Result;
+
 use crate::ui;
+
+/// The most characters of a reason that are repeated in the list of failures.
+const REASON: usize = 300;
 
 /// The outcome of a verb that could be carried out.
 pub enum Outcome {
@@ -36,6 +41,17 @@ impl Tally {
             self.failed += 1;
             self.failures.push(name);
         }
+    }
+
+    /// Counts a test with a name and a result. The list of failures has the first line of the reason, because people look
+    /// there first.
+    pub fn count_result<T>(&mut self, name: &str, result: &Result<T>) {
+        let why = result.as_ref().err().map_or_else(String::new, |error| {
+            let text = format!("{error:#}");
+            let line: String = text.lines().next().unwrap_or_default().chars().take(REASON).collect();
+            format!(": {line}")
+        });
+        self.count(format!("{name}{why}"), result.is_ok());
     }
 
     /// Adds the counts of another tally.

@@ -101,8 +101,7 @@ fn gates() -> Tally {
     ] {
         let begin = Instant::now();
         let result = gate();
-        let why = result.as_ref().err().map_or_else(String::new, |error| format!(": {error:#}"));
-        tally.count(format!("{what}{why}"), result.is_ok());
+        tally.count_result(what, &result);
         match result {
             Ok(said) => ui::step(what, &format!("{said} ({:.1} s)", begin.elapsed().as_secs_f64())),
             Err(error) => ui::error(&format!("{error:#}")),

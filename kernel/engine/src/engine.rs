@@ -433,7 +433,8 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
 
     /// Begins to serve a device whose driver has set it up. `queues` are the queues it has kicked, one bit each.
     ///
-    /// Never inlined, as all that is rare and has devices on the stack: each page of a turn's stack costs every turn.
+    /// This function, [`Self::reset`] and [`Self::try_to_detach`] hold whole devices on the stack. Inlined into a turn, they
+    /// would give the turn a stack of several pages, and each turn touches each page of its stack.
     #[cold]
     #[inline(never)]
     fn activate(&mut self, slot: usize, queues: u64, now: u64) {
@@ -448,7 +449,7 @@ impl<B: Backend, S: Schedule, D: Deliver> Engine<B, S, D> {
         }
     }
 
-    /// Resets a device. The driver gets its reset only when nothing can touch its buffers any more.
+    /// Resets a device, if nothing can touch its driver's buffers any more. Otherwise the next turn tries again.
     #[cold]
     #[inline(never)]
     fn reset(&mut self, slot: usize) {

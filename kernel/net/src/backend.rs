@@ -135,7 +135,7 @@ impl<N: Nic<Token = Held>> Net<N> {
 
     /// Takes one request from a queue, and sends its frame on the slow path. `None`: the device has failed.
     ///
-    /// Never inlined: its frame on the stack is large, and a visit that only uses the fast path would pay for it.
+    /// Not inlined into [`Self::serve`]: a visit that only uses the fast path would set up this function's stack too.
     #[inline(never)]
     fn serve_one(&mut self, devices: &mut Devices, port: usize, queue: u16, now: u64) -> Option<Served> {
         let device = devices.get_mut(port)?;
@@ -160,7 +160,7 @@ impl<N: Nic<Token = Held>> Net<N> {
         }
         let max = self.bridge.max_frame(port);
         let support = OffloadSupport::device(Features::of(device));
-        // The frame stays where it was made: it is large, and moving it costs a copy.
+        // The frame is only borrowed from here on: moving it would copy its first bytes.
         let mut frame = Frame::take(device.memory(), chain.readable(&self.sent), chain.readable_bytes, support, max);
         let admitted = match &mut frame {
             Ok(frame) => {

@@ -28,23 +28,31 @@ struct Row {
     kept: f64,
 }
 
+/// Reads of a RAM disk, in batches.
+const READ: Row =
+    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 233.8 };
+/// The same, each request alone in its turn.
+const LONE: Row = Row { batch: 1, aim: None, kept: 1313.1, ..READ };
+/// Reads of an NVMe namespace, in batches.
+const NVME: Row = Row { nvme: true, aim: Some(450.0), kept: 478.3, ..READ };
+
 const ROWS: [Row; 16] = [
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 233.8 },
-    Row { batch: 32, packed: true, write: false, nvme: false, linked: false, aim: Some(250.0), kept: 237.2 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 236.8 },
-    Row { batch: 32, packed: true, write: true, nvme: false, linked: false, aim: Some(250.0), kept: 241.2 },
-    Row { batch: 32, packed: false, write: false, nvme: false, linked: true, aim: Some(250.0), kept: 230.8 },
-    Row { batch: 32, packed: false, write: true, nvme: false, linked: true, aim: Some(250.0), kept: 233.8 },
-    Row { batch: 1, packed: false, write: false, nvme: false, linked: false, aim: None, kept: 1313.1 },
-    Row { batch: 1, packed: true, write: false, nvme: false, linked: false, aim: None, kept: 1571.1 },
-    Row { batch: 1, packed: false, write: true, nvme: false, linked: false, aim: None, kept: 1316.1 },
-    Row { batch: 1, packed: true, write: true, nvme: false, linked: false, aim: None, kept: 1575.1 },
-    Row { batch: 32, packed: false, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 478.3 },
-    Row { batch: 32, packed: true, write: false, nvme: true, linked: false, aim: Some(450.0), kept: 495.9 },
-    Row { batch: 32, packed: false, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 476.3 },
-    Row { batch: 32, packed: true, write: true, nvme: true, linked: false, aim: Some(450.0), kept: 490.1 },
-    Row { batch: 1, packed: false, write: false, nvme: true, linked: false, aim: None, kept: 2239.2 },
-    Row { batch: 1, packed: true, write: false, nvme: true, linked: false, aim: None, kept: 2522.7 },
+    READ,
+    Row { packed: true, kept: 237.2, ..READ },
+    Row { write: true, kept: 236.8, ..READ },
+    Row { packed: true, write: true, kept: 241.2, ..READ },
+    Row { linked: true, kept: 230.8, ..READ },
+    Row { linked: true, write: true, kept: 233.8, ..READ },
+    LONE,
+    Row { packed: true, kept: 1571.1, ..LONE },
+    Row { write: true, kept: 1316.1, ..LONE },
+    Row { packed: true, write: true, kept: 1575.1, ..LONE },
+    NVME,
+    Row { packed: true, kept: 495.9, ..NVME },
+    Row { write: true, kept: 476.3, ..NVME },
+    Row { packed: true, write: true, kept: 490.1, ..NVME },
+    Row { batch: 1, aim: None, kept: 2239.2, ..NVME },
+    Row { batch: 1, packed: true, aim: None, kept: 2522.7, ..NVME },
 ];
 
 impl Row {
