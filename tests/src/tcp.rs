@@ -21,6 +21,8 @@ const SEGMENTS: u64 = 65_536 / SEGMENT;
 /// One segment of so many may be sent again. On a busy machine TCP sometimes takes a delay for a loss. Lost frames would cost several times
 /// as many.
 const ONE_OF: u64 = 200;
+/// Segments that a delay taken for a loss may cost a stream that is not long enough for [`ONE_OF`]: about a window.
+const WINDOW: u64 = 64;
 
 /// The action for a stream of which at least `mib` MiB are counted. `more`: words behind the amount, such as `:reverse`.
 #[must_use]
@@ -46,12 +48,24 @@ pub fn arrived_by_wire(figures: &mut Figures, what: &str, stream: &Value, mib: u
     few_again(figures, what, stream, mib, [dropped, 1])
 }
 
+/// The same for a stream that lasts for a time, and not for an amount. How much of it arrives is the host's affair.
+pub fn lasted(figures: &mut Figures, what: &str, stream: &Value, least: u64, dropped: u64) -> Result<()> {
+    let bytes = number(stream, "bytes")?;
+    figures.at_least(&format!("bytes {what}"), bytes, least)?;
+    again(figures, what, stream, WINDOW, [dropped, SEGMENTS])
+}
+
 /// `dropped`: how many frames, and the most segments in one.
 fn few_again(figures: &mut Figures, what: &str, stream: &Value, mib: u64, dropped: [u64; 2]) -> Result<()> {
     arrived(figures, what, stream, mib)?;
+    again(figures, what, stream, 0, dropped)
+}
+
+/// `spare`: segments that may be sent again beside one of [`ONE_OF`].
+fn again(figures: &mut Figures, what: &str, stream: &Value, spare: u64, dropped: [u64; 2]) -> Result<()> {
     let [frames, segments] = dropped;
     figures.note(&format!("frames dropped {what}"), frames);
-    let most = number(stream, "bytes")? / SEGMENT / ONE_OF + frames * segments;
+    let most = number(stream, "bytes")? / SEGMENT / ONE_OF + spare + frames * segments;
     figures.at_most(&format!("segments sent again {what}"), number(stream, "retransmits")?, most)
 }
 

@@ -9,6 +9,7 @@ use crate::platform::Platform;
 use crate::scenario::Context;
 use crate::session::number;
 use crate::steady::{Steady, Window};
+use crate::tcp;
 
 /// Most exits of a loaded guest in a second of its time. I/O causes none of them.
 const EACH_SECOND: f64 = 50.0;
@@ -35,9 +36,12 @@ pub fn cost(context: &mut Context<'_>, load: &mut Steady<'_>, completions: [&str
     figures.exactly("udp: of these in its /proc/interrupts", udp.taken, whole.interrupts)?;
     held(context, "udp", load, &udp, modes, transactions / 2)?;
 
-    let tcp = load.act(&format!("iperf:{tcp_seconds}"))?;
-    context.figures.at_least("tcp: bytes", number(&tcp.said, "bytes")?, context.times(2_000_000, 400_000))?;
-    held(context, "tcp", load, &tcp, modes, 100)
+    let stream = load.act(&format!("iperf:{tcp_seconds}"))?;
+    let [before, after] = &stream.whole;
+    let dropped = tcp::dropped(before, after, &[load.asks(), load.serves()])?;
+    let least = context.times(2_000_000, 400_000);
+    tcp::lasted(&mut context.figures, "of the stream", &stream.said, least, dropped)?;
+    held(context, "tcp", load, &stream, modes, 100)
 }
 
 /// Checks each guest under a load against the promises of its mode. In the window that was counted, each guest must

@@ -9,6 +9,9 @@
 //! - An IP address belongs to a port in the VLANs of that port only. Two VLANs may use the same ones. A MAC address is a port's in all VLANs,
 //!   as it is for the sources of frames.
 //! - ARP and neighbour discovery that cannot be read are refused. A receiver may read them differently.
+//! - A redirect that says where its target is may not name a target or a MAC address of others, even if that is true: whom it tells finds
+//!   it out by itself. One that quotes a packet is longer than what is read, and is refused.
+//! - That a port is a router is no claim: it is not said which one is the right router.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -96,7 +99,13 @@ impl Claims {
         match neighbour {
             Neighbour::None => return Ok(()),
             Neighbour::Broken => return Err(Spoof::Unreadable),
-            Neighbour::Router => {}
+            Neighbour::Router { address: None, .. } => {}
+            Neighbour::Router { target: None, address: Some(mac) } => self.check_mac(guard, mac)?,
+            // A redirect announces where its target is. That may be somebody whom nobody here knows.
+            Neighbour::Router { target: Some(target), address: Some(mac) } => {
+                self.check_others_mac(mac)?;
+                self.check_address(target.into(), vlan)?;
+            }
             Neighbour::Says { target, address } => {
                 if let Some(mac) = address {
                     self.check_mac(guard, mac)?;
@@ -113,8 +122,11 @@ impl Claims {
     }
 
     fn check_mac(&self, guard: &Guard, mac: Mac) -> Result<(), Spoof> {
-        let others = self.macs.binary_search(&mac.0).is_ok();
-        if guard.permits(mac) && !others { Ok(()) } else { Err(Spoof::Mac) }
+        if guard.permits(mac) { self.check_others_mac(mac) } else { Err(Spoof::Mac) }
+    }
+
+    fn check_others_mac(&self, mac: Mac) -> Result<(), Spoof> {
+        if self.macs.binary_search(&mac.0).is_ok() { Err(Spoof::Mac) } else { Ok(()) }
     }
 
     fn check_address(&self, address: IpAddr, vlan: Vlan) -> Result<(), Spoof> {

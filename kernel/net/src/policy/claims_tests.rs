@@ -6,6 +6,7 @@ use crate::policy::headers::{LOOKED_AT, TCP};
 use crate::policy::vlan::PLAIN;
 
 const GATEWAY: [u8; 6] = [2, 0, 0, 0, 0, 9];
+const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 77];
 /// The link-local address that follows from `B`.
 const B_LOCAL: &str = "fe80::ff:fe00:2";
 
@@ -48,7 +49,7 @@ fn arp_does_not_claim_what_another_port_or_the_gateway_has() {
     // A MAC address is its port's in all VLANs, as for the sources of frames.
     let elsewhere = arp(2, ([2, 0, 0, 0, 0, 7], "10.0.0.1"), "10.0.0.3");
     assert_eq!([PLAIN, 7, 8].map(|vlan| check(&elsewhere, false, vlan)), [Err(Spoof::Mac); 3]);
-    let stranger = arp(2, ([2, 0, 0, 0, 0, 77], "10.0.0.1"), "10.0.0.3");
+    let stranger = arp(2, (STRANGER, "10.0.0.1"), "10.0.0.3");
     assert_eq!((check(&stranger, true, PLAIN), check(&stranger, false, PLAIN)), (Err(Spoof::Mac), Ok(())));
     assert_eq!(check(&arp(2, (A, "10.0.0.1"), "10.0.0.2")[..40], true, PLAIN), Err(Spoof::Unreadable));
 }
@@ -81,10 +82,27 @@ fn neighbour_discovery_does_not_claim_either() {
         // Only a router says it is one; the gateway's word is the gateway's.
         (134, "fe80::1", "::", None, Ok(())),
         (134, "fe80::9", "::", None, Err(Spoof::Address)),
+        (134, "fe80::1", "::", Some((1, A)), Ok(())),
+        (134, "fe80::1", "::", Some((1, B)), Err(Spoof::Mac)),
+        (134, "fe80::1", "::", Some((1, STRANGER)), Err(Spoof::Mac)),
         (137, B_LOCAL, "fd00::9", None, Err(Spoof::Address)),
+        // Without the option a redirect says nothing of where its target is.
+        (137, "fe80::1", "fd00::2", None, Ok(())),
+        (137, "fe80::1", "fd00::5", Some((2, STRANGER)), Ok(())),
+        (137, "fe80::1", "fd00::2", Some((2, A)), Err(Spoof::Address)),
+        (137, "fe80::1", "fd00::2", Some((2, STRANGER)), Err(Spoof::Address)),
+        (137, "fe80::1", "fd00::5", Some((2, B)), Err(Spoof::Mac)),
+        (137, "fe80::1", "fd00::5", Some((2, GATEWAY)), Err(Spoof::Mac)),
     ] {
         let found = check(&neighbour(kind, source, target, option), true, PLAIN);
         assert_eq!(found, expected, "{kind} {source} {target} {option:?}");
+    }
+    for (kind, option, expected) in [(134, (1, A), Ok(())), (137, (2, STRANGER), Err(Spoof::Unreadable))] {
+        let mut message = neighbour(kind, "fe80::1", "fd00::5", Some(option))[14 + 40..].to_vec();
+        // Prefixes, servers of names, or the packet that is redirected.
+        message.extend([4, 12].into_iter().chain([0; 94]));
+        let long = ip("fe80::1", "ff02::1", ICMPV6, &message);
+        assert_eq!(check(&long, true, PLAIN), expected, "{kind} with more options than are copied");
     }
     let advertisement = neighbour(136, "fd00::1", "fd00::2", Some((2, A)))[14 + 40..].to_vec();
     let far = ip("fd00::1", "ff02::1", 0, &extension(ICMPV6, 12, &advertisement));

@@ -88,7 +88,14 @@ pub fn arp(operation: u16, sender: ([u8; 6], &str), target: &str) -> Vec<u8> {
 /// A message of neighbour discovery with a target and an option with a link-layer address.
 pub fn neighbour(kind: u8, source: &str, target: &str, option: Option<(u8, [u8; 6])>) -> Vec<u8> {
     let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
-    message.extend(v6(target).octets());
+    match kind {
+        133 => {}
+        134 => message.extend([0; 8]),
+        _ => message.extend(v6(target).octets()),
+    }
+    if kind == 137 {
+        message.extend(v6("fd00::77").octets());
+    }
     if let Some((number, mac)) = option {
         message.extend([number, 1]);
         message.extend(mac);

@@ -123,7 +123,7 @@ impl Guard {
         }
         match neighbour {
             Some((_, Neighbour::Broken)) => return Err(Spoof::Unreadable),
-            Some((_, Neighbour::Router)) => return Err(Spoof::Address),
+            Some((_, Neighbour::Router { .. })) => return Err(Spoof::Address),
             Some((NEIGHBOUR_ADVERTISEMENT, Neighbour::Says { target: Some(target), .. }))
                 if !self.owns(target.into()) =>
             {

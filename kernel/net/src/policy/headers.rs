@@ -138,7 +138,12 @@ pub enum Neighbour {
     /// It is such a message, but cut off, beyond the copied bytes, or a fragment (forbidden by RFC 6980).
     Broken,
     /// A router advertisement or a redirect: only routers send these.
-    Router,
+    Router {
+        /// The address to which a redirect leads. `None`: it is an advertisement.
+        target: Option<Ipv6Addr>,
+        /// The link-layer address that it announces for its sender, or for that target.
+        address: Option<Mac>,
+    },
     /// A solicitation or advertisement.
     Says {
         /// The address that it solicits or advertises. `None` in a router solicitation.
@@ -325,27 +330,31 @@ const SOURCE_ADDRESS: u8 = 1;
 /// Option: link-layer address of the target (4.6.1).
 const TARGET_ADDRESS: u8 = 2;
 
-/// Parses a message of neighbour discovery of `len` bytes, all of which must be there.
+/// Parses a message of neighbour discovery of `len` bytes, all of which must be there. Only a router advertisement may be longer than the
+/// copied bytes: it has many options, and the one that counts says where its own sender is.
 fn neighbour(kind: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Neighbour {
-    let (has_target, option) = match kind {
-        ROUTER_SOLICITATION => (false, SOURCE_ADDRESS),
-        NEIGHBOUR_SOLICITATION => (true, SOURCE_ADDRESS),
-        NEIGHBOUR_ADVERTISEMENT => (true, TARGET_ADDRESS),
-        ROUTER_ADVERTISEMENT | REDIRECT => return Neighbour::Router,
+    // Bytes before the options.
+    let (fixed, option) = match kind {
+        ROUTER_SOLICITATION => (8, SOURCE_ADDRESS),
+        ROUTER_ADVERTISEMENT => (16, SOURCE_ADDRESS),
+        NEIGHBOUR_SOLICITATION => (24, SOURCE_ADDRESS),
+        NEIGHBOUR_ADVERTISEMENT => (24, TARGET_ADDRESS),
+        REDIRECT => (40, TARGET_ADDRESS),
         _ => return Neighbour::None,
     };
-    if fragment || bytes.0.len() < len {
+    let copied = bytes.0.len();
+    let may_go_on = kind == ROUTER_ADVERTISEMENT;
+    if fragment || copied < fixed || (copied < len && !may_go_on) {
         return Neighbour::Broken;
     }
-    let target = if has_target { bytes.v6(8) } else { None };
-    let mut at: usize = if has_target { 24 } else { 8 };
-    if has_target && target.is_none() {
-        return Neighbour::Broken;
-    }
+    let target = if matches!(kind, ROUTER_SOLICITATION | ROUTER_ADVERTISEMENT) { None } else { bytes.v6(8) };
     let mut address = None;
+    let mut at: usize = fixed;
     while at < len {
-        let (Some(found), Some(units @ 1..)) = (bytes.u8(at), bytes.u8(at.saturating_add(1))) else {
-            return Neighbour::Broken;
+        let (found, units) = match (bytes.u8(at), bytes.u8(at.saturating_add(1))) {
+            (Some(found), Some(units @ 1..)) => (found, units),
+            (_, None) if may_go_on && copied < len => break,
+            _ => return Neighbour::Broken,
         };
         if found == option {
             // Two such options are refused: some receivers take the first, others the last.
@@ -354,7 +363,10 @@ fn neighbour(kind: u8, bytes: Bytes<'_>, len: usize, fragment: bool) -> Neighbou
         }
         at = at.saturating_add(8 * usize::from(units));
     }
-    Neighbour::Says { target, address }
+    match kind {
+        ROUTER_ADVERTISEMENT | REDIRECT => Neighbour::Router { target, address },
+        _ => Neighbour::Says { target, address },
+    }
 }
 
 #[cfg(test)]

@@ -134,9 +134,11 @@ fn neighbour_discovery_says_for_whom_it_speaks() {
     assert_eq!(says(&neighbour(136, "fd00::1", "fd00::1", Some((1, A)))), none);
     let ask = Neighbour::Says { target: Some(v6("fd00::2")), address: Some(Mac::new(B)) };
     assert_eq!(says(&neighbour(135, "fd00::1", "fd00::2", Some((1, B)))), ask);
-    for kind in [134, 137] {
-        assert_eq!(says(&neighbour(kind, "fe80::1", "::", None)), Neighbour::Router);
-    }
+    let router = |target, address: Option<_>| Neighbour::Router { target, address: address.map(Mac::new) };
+    assert_eq!(says(&neighbour(134, "fe80::1", "::", None)), router(None, None));
+    assert_eq!(says(&neighbour(134, "fe80::1", "::", Some((1, A)))), router(None, Some(A)));
+    assert_eq!(says(&neighbour(137, "fe80::1", "fd00::9", None)), router(Some(v6("fd00::9")), None));
+    assert_eq!(says(&neighbour(137, "fe80::1", "fd00::9", Some((2, B)))), router(Some(v6("fd00::9")), Some(B)));
     assert_eq!(says(&neighbour(128, "fd00::1", "::", None)), Neighbour::None, "an echo request");
 }
 
