@@ -67,6 +67,11 @@ impl Count {
         [
             figure(format!("a frame of the attacker `{}`", self.name), self.counted, None),
             figure(format!("`{}`: charged / counted, distance from 1", self.name), off(self.charged), Some(CHARGE)),
+            figure(
+                format!("`{}`: kept by the tests / counted, distance from 1", self.name),
+                off(self.kept),
+                Some(KEPT),
+            ),
         ]
         .into_iter()
     }
@@ -99,6 +104,12 @@ mod tests {
 
     fn of(said: &str) -> Result<()> {
         Count::read("some", 200_000, said)?.check()
+    }
+
+    #[test]
+    fn the_benchmark_shows_what_the_gate_checks() {
+        let met = |said| Count::read("some", 200_000, said).unwrap().figures().all(|figure| figure.is_met());
+        assert!(met("100 190000 1960") && !met("100 189000 2000") && !met("100 200000 1950"));
     }
 
     #[test]
