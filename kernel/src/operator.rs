@@ -22,20 +22,15 @@ use ::trace::frames::{FIRST_UPLINK, Port};
 use alloc::{string::String, vec::Vec};
 use config::{Config, Setting, Shown};
 use control::{
-    Action, AfterKey, ApplyState, Audit, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Notice, Outcome,
-    Permissions, Record, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi, sentence,
-    table,
+    Action, AfterKey, ApplyState, Audit, COMMANDS, Caller, Command, Event, Latency, LineReader, NoMemory, Note, Notice,
+    Outcome, Permissions, Record, Refused, Request, Shell, Text, Top, TraceState, TraceStep, View, Way, capture, eoi,
+    sentence, table, take_input,
 };
 use core::{fmt, sync::atomic::Ordering};
 use spin::Mutex;
 
 /// Microseconds between two ticks.
 const TICK: u64 = 1_000;
-/// Most bytes that are read from each port in a tick. A UART of 115,200 baud receives 12 in this time; an emulated one may
-/// have any number. The rest waits in the UART, which loses and counts what does not fit.
-const INPUT_BYTES: usize = 256;
-/// Most commands of each port that are carried out in a tick.
-const COMMANDS: usize = 4;
 
 /// Who changed what. Only the control core touches it.
 #[expect(unsafe_code, reason = "in data that guests' cores and idle cores do not map")]
@@ -142,27 +137,17 @@ impl Operator {
         machine_watchdog::feed();
         console::tick();
         self.refresh_top();
-        let mut commands = 0_usize;
-        for _ in 0..INPUT_BYTES {
-            let Some(byte) = console::read() else { break };
-            commands = usize::from(self.typed(byte)).saturating_add(commands);
-            if commands == COMMANDS {
-                break;
-            }
-        }
-        let mut commands = 0_usize;
-        for _ in 0..INPUT_BYTES {
-            let Some(byte) = console::receive() else { break };
-            match self.lines.push(byte) {
+        take_input(console::read, |byte| self.typed(byte));
+        take_input(console::receive, |byte| {
+            let line = self.lines.push(byte);
+            let ended = line.is_some();
+            match line {
                 Some(Ok(line)) => self.received(&line),
                 Some(Err(error)) => self.reply(&self.script, None, Err(sentence(error))),
-                None => continue,
+                None => {}
             }
-            commands = commands.saturating_add(1);
-            if commands == COMMANDS {
-                break;
-            }
-        }
+            ended
+        });
         self.serve_management();
         disks::service();
         engines::service();

@@ -267,8 +267,8 @@ fn rotation_file() -> PathBuf {
 }
 
 /// What takes turns: everything on Bochs, scenarios on QEMU that are too long for every day, and long versions (`--full`) on QEMU.
-/// Then scenarios with the checked hypervisor (`--checked`). Nothing in nested KVM takes turns: two failures there are not explained
-/// (`tests/STATUS.md`).
+/// Then scenarios with the checked hypervisor (`--checked`). Nothing in nested KVM takes turns: the machine beneath fails now and
+/// then (`tests/STATUS.md`).
 fn keys(boots: &[Box<dyn Boot>]) -> Vec<Key> {
     let (mut keys, mut checked) = (Vec::new(), Vec::new());
     for scenario in boots.iter().flat_map(|boot| boot.scenarios()) {

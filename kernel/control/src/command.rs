@@ -389,6 +389,18 @@ impl Command {
     }
 }
 
+impl Command {
+    /// The first words of all commands of the shell.
+    pub fn shell_words() -> impl Iterator<Item = &'static str> {
+        Row::words()
+    }
+
+    /// The values of `command` of all requests of COM2. Some are there more than once.
+    pub fn request_words() -> impl Iterator<Item = &'static str> {
+        ROWS.iter().filter_map(|row| row.json)
+    }
+}
+
 impl Row {
     /// The row of a word of the shell, and that word.
     pub fn of_word(word: &str) -> Option<(&'static Self, &'static str)> {

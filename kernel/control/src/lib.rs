@@ -28,6 +28,7 @@ pub mod eoi;
 mod event;
 mod fold;
 mod guest_state;
+mod input;
 mod json;
 pub mod latency;
 mod line;
@@ -82,6 +83,7 @@ pub use event::{
 };
 pub use fold::COLUMNS;
 pub use guest_state::{GuestState, StopReason};
+pub use input::{COMMANDS, INPUT_BYTES, take_input};
 pub use line::{LineError, LineReader, MAX_LINE, lossy};
 pub use mac::Mac;
 pub use modules::show_modules;

@@ -4,6 +4,7 @@
 
 use crate::affected::Vulnerabilities as V;
 use crate::processor::{ArchCapabilities as Says, Leaf7Edx, Leaf8Ebx, Leaf21Eax, Processor, Vendor};
+use crate::switch::overwrite_returns;
 
 /// IA32_SPEC_CTRL.
 pub(crate) const SPEC_CTRL: u32 = 0x48;
@@ -74,6 +75,8 @@ pub struct Plan {
     pub rsb: Rsb,
     /// IBPB when a core gets a guest.
     pub ibpb_between_guests: bool,
+    /// All predictions of returns are overwritten when a core gets a guest. IBPB is not promised to do that everywhere.
+    pub returns_between_guests: bool,
     /// IBPB after each exit.
     pub ibpb_at_exit: bool,
     /// BP_CFG.BpSpecReduce while a core has a guest.
@@ -131,6 +134,7 @@ impl Plan {
             bhb,
             rsb,
             ibpb_between_guests: has_ibpb && has(V::SPECTRE_V2),
+            returns_between_guests: has(V::SPECTRE_V2),
             ibpb_at_exit,
             reduce,
             verw: has(V::MDS | V::TSX_ASYNC_ABORT | V::MMIO_STALE_DATA | V::REG_FILE_DATA_SAMPLING | V::TSA),
@@ -171,6 +175,9 @@ impl Plan {
         }
         if self.ibpb_between_guests {
             msrs.write(PRED_CMD, IBPB);
+        }
+        if self.returns_between_guests {
+            overwrite_returns();
         }
     }
 }

@@ -8,8 +8,8 @@ use bitflags::bitflags;
 core::arch::global_asm!(include_str!("switch.s"));
 
 unsafe extern "C" {
-    fn speculation_before_entry();
-    fn speculation_after_exit();
+    fn speculation_before_entry(switch: *mut Switch);
+    fn speculation_after_exit(switch: *mut Switch);
 }
 
 bitflags! {
@@ -79,6 +79,16 @@ impl Switch {
         }
     }
 
+    /// Only overwrites the predictions of returns.
+    pub(crate) const RETURNS: Self = Self {
+        steps: Steps::RSB_ALL.bits(),
+        selector: 0,
+        has_spec_ctrl: false,
+        has_pred_cmd: false,
+        guest_spec_ctrl: 0,
+        host_spec_ctrl: 0,
+    };
+
     /// Whether there is anything to do. If not, the back-end enters and exits without the two routines.
     #[must_use]
     pub fn any(&self) -> bool {
@@ -123,4 +133,12 @@ impl Switch {
     pub fn routines() -> [usize; 2] {
         [speculation_before_entry as *const () as usize, speculation_after_exit as *const () as usize]
     }
+}
+
+/// Overwrites this core's predictions of returns, as after an exit ([`Steps::RSB_ALL`]).
+pub fn overwrite_returns() {
+    let mut switch = Switch::RETURNS;
+    // SAFETY: the routine keeps C's calling convention: it changes only registers that a call may change, and leaves RSP as it was. With this
+    // one step it touches no MSR, and reads nothing but `switch`.
+    unsafe { speculation_after_exit(&raw mut switch) };
 }

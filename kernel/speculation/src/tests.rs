@@ -299,8 +299,10 @@ impl Msrs for Recorder {
 fn what_a_core_writes_when_it_gets_a_guest() {
     for cpu in CPUS {
         let mut recorder = Recorder::default();
-        Plan::new(&cpu.processor()).begin(&mut recorder);
+        let plan = Plan::new(&cpu.processor());
+        plan.begin(&mut recorder);
         assert_eq!(recorder.0, cpu.begin, "{}", cpu.name);
+        assert_eq!(plan.returns_between_guests, cpu.affected.contains(V::SPECTRE_V2), "{}", cpu.name);
     }
 }
 
@@ -457,6 +459,13 @@ fn what_each_entry_and_exit_does_on_real_cpus() {
         expected.push(Did::Lfence);
         assert_eq!(run(after, &switch), expected, "after an exit on {}", cpu.name);
     }
+}
+
+#[test]
+fn a_core_that_gets_a_guest_overwrites_all_returns_and_no_more() {
+    assert_eq!(run(Switch::routines()[1], &Switch::RETURNS), [Did::Calls(32), Did::Lfence]);
+    // It comes back.
+    crate::switch::overwrite_returns();
 }
 
 #[test]

@@ -180,8 +180,10 @@ pub fn run(bytes: &[u8]) {
     fields(&request, support, len, &mut input);
     let Some(checksum) = request.checksum else { return };
     let (start, at) = (usize::from(checksum.start), usize::from(checksum.start) + usize::from(checksum.offset));
-    // A fragment has no checksum of its own, and neither has what is no protocol of these.
-    assert!(damage > 4 || matches!(protocol, 6 | 17 | 136 | 4 | 41 | 47), "protocol {protocol} bears a checksum");
+    // A fragment has no checksum of its own, and neither has what is no protocol of these. Over IPv6, 43 is a header with a protocol in it:
+    // what was TCP's first byte.
+    let bears = matches!(protocol, 6 | 17 | 136 | 4 | 41 | 47) || v6 && protocol == 43;
+    assert!(damage > 4 || bears, "protocol {protocol} bears a checksum");
     assert!(start > 14 && at + 2 <= front.len() && request.front() <= front.len(), "{request:?}");
     match request.segmentation {
         Some(segmentation) => segments(&frame, &front, &segmentation),

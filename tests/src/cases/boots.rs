@@ -1,5 +1,7 @@
 //! What one boot leaves for the next one: which configuration did not come to run, and the log.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use control::Event;
 use serde_json::json;
@@ -15,6 +17,8 @@ use super::media::FIRMWARE_MIB;
 
 /// Times that `sidecore.toml` is tried.
 const ATTEMPTS: u64 = 2;
+/// The line of the boot before that the report quotes.
+const PANIC: &str = "| panic on core 0: selftest=panic-with-guests";
 
 /// These scenarios.
 pub fn list() -> Vec<Box<dyn Boot>> {
@@ -23,12 +27,16 @@ pub fn list() -> Vec<Box<dyn Boot>> {
     let memory = "by UEFI and without a store: sidecore.toml panics twice, and in another machine hangs twice until the machine's watchdog resets it; \
                   previous.toml runs";
     let byte = "the same where memory is cleared at each reset and there is no store: one byte of the CMOS memory has the count";
+    let store_alone = "the same where memory is cleared at each reset: the firmware's store (ERST) has the count, and the log of the boot before";
+    let kept = "a sidecore.toml that comes to run is taken again, however often the machine is reset after that";
     let unread =
         "sidecore.toml cannot be read, or is not there, or its management guest has no core: previous.toml runs";
     vec![
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
         alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), by_uefi),
         alone(Scenario::new("previous-config-cmos", byte, QEMU).taking_turns(), panics_and_forgets),
+        alone(Scenario::new("previous-config-store", store_alone, QEMU).taking_turns(), panics_with_a_store),
+        alone(Scenario::new("config-kept", kept, QEMU).taking_turns(), comes_to_run),
         alone(Scenario::new("unread-config", unread, QEMU).taking_turns(), unread_or_missing),
     ]
 }
@@ -82,7 +90,7 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ensure!(message.contains("selftest=panic-with-guests"), "{message}");
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
-    reported(&mut session, "| panic on core 0: selftest=panic-with-guests")?;
+    reported(&mut session, PANIC)?;
     session.shut_down_as_machine()?;
     session.off(seconds(120))?;
 
@@ -108,11 +116,49 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     session.shut_down_as_machine()
 }
 
-/// Each boot's GRUB clears the first words of all places where a record may be, as firmware does that clears memory.
+/// A machine whose memory has no record after a reset: each boot's GRUB clears the first words of all places where one may be, as firmware
+/// does that clears memory.
+fn forgetful(name: &str) -> Setup {
+    let grub = records().map(|at| format!("write_dword {at:#x} 0")).collect();
+    Setup { reboots: true, grub, ..setup(name) }
+}
+
+fn panics_with_a_store(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = forgetful("previous-config-store");
+    (setup.options, setup.store) = ("selftest=panic-with-guests panic=1", true);
+    let mut session = context.boot(&setup)?;
+    for _ in 0..ATTEMPTS {
+        let (message, ..) = session.panicked(seconds(180))?;
+        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+    }
+    runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
+    reported(&mut session, "the firmware's store (ERST) has a log of sidecore; its last lines are")?;
+    reported(&mut session, PANIC)?;
+    session.shut_down_as_machine()
+}
+
+/// A boot has come to run some time after its guests have started. Without that its third boot would take `previous.toml`.
+fn comes_to_run(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = setup("config-kept");
+    setup.reboots = true;
+    let mut session = context.boot(&setup)?;
+    for boot in 1..=ATTEMPTS {
+        reported(&mut session, &format!("boot {boot}; "))?;
+        session.all_obey(["a"])?;
+        std::thread::sleep(2 * Duration::from_millis(boots::settling::LASTS));
+        session.monitor("system_reset", &json!({}))?;
+    }
+    reported(&mut session, &format!("boot {}; ", ATTEMPTS + 1))?;
+    reported(&mut session, &format!("boot {ATTEMPTS} was running when the machine was reset"))?;
+    session.all_obey(["a"])?;
+    let taken = session.console()?.matches("previous.toml is taken").count();
+    context.figures.exactly("boots that took previous.toml", taken as u64, 0)?;
+    session.shut_down().map(drop)
+}
+
 fn panics_and_forgets(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let mut setup = setup("previous-config-cmos");
-    (setup.options, setup.reboots) = ("selftest=panic-with-guests panic=1 attempts-cmos=0x4a", true);
-    setup.grub = records().map(|at| format!("write_dword {at:#x} 0")).collect();
+    let mut setup = forgetful("previous-config-cmos");
+    setup.options = "selftest=panic-with-guests panic=1 attempts-cmos=0x4a";
     let mut session = context.boot(&setup)?;
     for failed in 0..ATTEMPTS {
         reported(&mut session, "nothing is known of the boot before")?;
@@ -186,6 +232,7 @@ fn by_uefi(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         ensure!(message.contains("selftest=panic-with-guests"), "{message}");
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
+    reported(&mut session, PANIC)?;
     session.shut_down_as_machine()?;
 
     (setup.options, setup.tco) = ("emulator machine-watchdog=20 selftest=stuck-at-configuration", true);
@@ -193,5 +240,7 @@ fn by_uefi(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     // What is for COM2 waits in its queue when the boot hangs. COM1 has been written.
     session.shown(&format!(" boot {}; what it leaves", ATTEMPTS + 1), 0, seconds(600))?;
     runs_with_previous(context, &mut session, "boot 2 did not come to its control loop")?;
+    // What the boot that hung has written last.
+    reported(&mut session, "| step ")?;
     session.shut_down().map(drop)
 }

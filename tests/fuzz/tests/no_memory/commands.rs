@@ -25,7 +25,17 @@ impl Write for Sink {
 }
 
 /// Lines of COM2, good ones and others.
-const LINES: [&str; 35] = [
+const LINES: [&str; 45] = [
+    r#"{"command":"applied"}"#,
+    r#"{"command":"forget","module":"web"}"#,
+    r#"{"command":"follow","guest":"alpha","on":true}"#,
+    r#"{"command":"capture","guest":"alpha","filter":"in,mac=52:54:00:00:00:01,vlan=7"}"#,
+    r#"{"command":"capture","guest":"alpha","filter":"vlan=x"}"#,
+    r#"{"command":"captures"}"#,
+    r#"{"command":"identify","uplink":"up","seconds":3}"#,
+    r#"{"command":"trace-eoi","guest":"alpha","value":"34"}"#,
+    r#"{"command":"trace-eoi","guest":"alpha","value":"no"}"#,
+    r#"{"command":"reboot"}"#,
     r#"{"command":"latency","id":5}"#,
     r#"{"command":"put","module":"web","bytes":7,"sha256":"ab"}"#,
     r#"{"command":"put","module":"web","bytes":"7","sha256":"ab"}"#,
@@ -77,10 +87,23 @@ fn request(line: &str) {
 #[test]
 fn every_request_is_read_or_refused() {
     LINES.into_iter().for_each(request);
+    for word in Command::request_words() {
+        let with = format!("{{\"command\":\"{word}\"");
+        assert!(
+            LINES.iter().any(|line| line.starts_with(&with) && Request::from_line(line).is_ok()),
+            "no line with {word} is tried"
+        );
+    }
 }
 
 /// Commands of the shell, good ones and others.
-const WORDS: [&str; 35] = [
+const WORDS: [&str; 41] = [
+    "?",
+    "capture a in vlan=7",
+    "capture a vlan=x",
+    "identify up",
+    "trace eoi a 34",
+    "trace-eoi a no",
     "help",
     "list",
     "start a",
@@ -120,6 +143,10 @@ const WORDS: [&str; 35] = [
 
 #[test]
 fn every_line_of_the_shell_is_carried_out_or_answered() {
+    for word in Command::shell_words() {
+        let is_it = |line: &&str| line.split(' ').next() == Some(word) && Command::from_words(line).is_ok();
+        assert!(WORDS.iter().any(|line| is_it(line)), "no line with {word} is tried");
+    }
     for words in WORDS {
         let usual = Command::from_words(words);
         let check = |result: Result<Command, control::Text>, there_was: bool| match result {
