@@ -304,6 +304,8 @@ fn require_x2apic_mode() {
 }
 
 fn find_pci() {
+    /// Base address register 0 (PCI 3.0, 6.2.5.1).
+    const FIRST_BAR: u16 = 0x10;
     let windows = &facts().platform.ecam;
     let pci::Scanned { functions, elsewhere, active, without_bus, bridges, usb } = pci::scan(windows);
     report::add_all(findings::machine::configuration_space(windows));
@@ -314,6 +316,9 @@ fn find_pci() {
     }
     report::add_all(findings::machine::bridges_with_messages(bridges));
     report::add_all(findings::usb::controllers(&usb));
+    let used = console::opened().map_or([None; 2], |(_, used)| used);
+    let serial = pci::functions().unwrap_or_default().iter();
+    report::add_all(serial.filter_map(|f| findings::consoles::on_pci(f.at, f.class(), f.read(FIRST_BAR), &used)));
     let names: Vec<_> = active.iter().map(|f| format!("{} ({:04x}:{:04x})", f.at, f.vendor, f.device)).collect();
     if !names.is_empty() {
         report::decision(format!(

@@ -464,6 +464,15 @@ impl Session {
         Ok(said.as_str().with_context(|| format!("the monitor says no text to {line}: {said}"))?.to_owned())
     }
 
+    /// Reads a register of a function's configuration space, by the ports. sidecore reaches it by memory where there is an MCFG, so the ports
+    /// are free. `function`: its bus, device and function number, in 8, 5 and 3 bits.
+    pub fn pci_register(&mut self, function: u32, register: u32) -> Result<u32> {
+        self.monitor_text(&format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
+        let answer = self.monitor_text("i/w 0xcfc")?;
+        let (_, digits) = answer.trim().rsplit_once("0x").with_context(|| format!("QEMU says {answer}"))?;
+        u32::from_str_radix(digits, 16).with_context(|| format!("QEMU says {answer}"))
+    }
+
     /// Resets the machine into the plain Linux of its setup's `after_reset`, and waits for the result line of one of
     /// its actions on COM1.
     pub fn reset_into_linux(&mut self, action: &str, limit: Duration) -> Result<Value> {

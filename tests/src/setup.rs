@@ -113,6 +113,8 @@ pub enum Uarts {
     One,
     /// None. The scenario's COM1 and COM2 stay empty.
     None,
+    /// COM2, and in the place of COM1 a UART on PCI.
+    Pci,
 }
 
 /// The number of its slot. QEMU's 82576 has virtual functions 16 and 17 slots further, which have to be free.

@@ -1,11 +1,13 @@
 //! The serial ports: which are used, and why (`boot::console`).
 
 use alloc::{format, vec, vec::Vec};
+use core::fmt;
+
 use boot::acpi::Spcr;
 use boot::console::{Consoles, Source};
 use control::{RECORD, ReportEntry};
 
-use crate::{decision, fallback, warning};
+use crate::{decision, fallback, found, warning};
 
 /// A UART that is there: its first I/O port and its rate in baud.
 pub type Found = (u16, u32);
@@ -47,6 +49,33 @@ pub fn late(wanted: &Consoles, spcr: Spcr) -> Option<ReportEntry> {
     })
 }
 
+/// Class of serial controllers, in the upper 16 bits (PCI Code and ID Assignment). Of those with a lower part up to 6 the registers are a
+/// 16550's, or of one that it came after or before.
+const SERIAL: u32 = 0x07_00;
+const LAST_16550: u32 = 6;
+
+/// A serial port on PCI, such as that of Intel's AMT. `class`: its class code; `bar`: its first base address register; `users`: the UARTs that
+/// are used. `None`: it is none, or it is used.
+#[must_use]
+pub fn on_pci(at: impl fmt::Display, class: u32, bar: u32, users: &[Option<Found>]) -> Option<ReportEntry> {
+    const IO: u32 = 1;
+    if class >> 8 != SERIAL || class & 0xff > LAST_16550 {
+        return None;
+    }
+    let said = match (bar & IO != 0, bar & !3) {
+        (true, 0) => format!("the serial port on PCI at {at} has no I/O ports: the firmware has given it none"),
+        (true, port) if users.iter().flatten().any(|(used, _)| u32::from(*used) == port) => return None,
+        (true, port) => format!(
+            "the serial port on PCI at {at} has its registers at I/O port {port:#x}: it is not used; `console={port:#x}` on the command line \
+             makes it people's console"
+        ),
+        (false, _) => format!(
+            "the serial port on PCI at {at} has its registers in memory: sidecore drives those at I/O ports only"
+        ),
+    };
+    Some(found(said))
+}
+
 /// Programs' serial port. `people`: people's. If both are the same, they share it. Nothing is said if none is wanted, or none is
 /// there ([`no_com2`](crate::machine::no_com2) is said then).
 #[must_use]
@@ -81,6 +110,22 @@ mod tests {
             ("console=com1", None, uart(0x2f8)),
         ] {
             assert_eq!(late(line, early, spcr), None, "{line} {early:?} {spcr:?}");
+        }
+    }
+
+    #[test]
+    fn a_serial_port_on_pci_is_named_unless_it_is_used() {
+        let said = |class, bar, users: &[_]| on_pci("00:16.3", class, bar, users).map(|entry| entry.text.to_string());
+        let unused = said(0x07_0002, 0xc051, &[None, Some((COM1, 9_600))]).expect("a 16550");
+        assert!(
+            unused.contains("at 00:16.3 has its registers at I/O port 0xc050") && unused.contains("`console=0xc050`"),
+            "{unused}"
+        );
+        assert_eq!(said(0x07_0002, 0xc051, &[Some((0xc050, 115_200)), None]), None);
+        assert!(said(0x07_0006, 1, &[]).is_some_and(|said| said.contains("has given it none")));
+        assert!(said(0x07_0000, 0xfe00_0000, &[]).is_some_and(|said| said.contains("in memory")));
+        for other in [0x07_0007, 0x07_0102, 0x02_0000] {
+            assert_eq!(said(other, 0xc051, &[]), None, "{other:#x}");
         }
     }
 

@@ -77,13 +77,21 @@ pub fn start(run: &Run<'_>, kvm: bool, console: Option<&Path>) -> Result<Started
         Uarts::Two => &["com1", "com2"],
         Uarts::Swapped => &["com2", "com1"],
         Uarts::One => &["com1"],
-        Uarts::None => &[],
+        Uarts::None | Uarts::Pci => &[],
     };
     if setup.uarts != Uarts::One {
         command.args(["-chardev", &format!("socket,id=com2,path={}", socket.0.display())]);
     }
     for uart in uarts {
         command.args(["-serial", &format!("chardev:{uart}")]);
+    }
+    if setup.uarts == Uarts::Pci {
+        command.args([
+            "-device",
+            "pci-serial,chardev=com1,addr=0x15",
+            "-device",
+            "isa-serial,chardev=com2,iobase=0x2f8,irq=3",
+        ]);
     }
     if let Some(table) = &setup.acpi_table {
         let file = run.folder.join("acpi-table");

@@ -31,7 +31,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
                 let mut setup = server("report", &guests[..count]);
                 setup.idle_usb = wanted.any(&["bus-mastering"]);
                 if setup.idle_usb {
-                    setup.grub = firmware_has_usb();
+                    setup.grub = firmware_has_started();
                 }
                 setup.options = "emulator selftest=refused-msr";
                 let mut session = context.boot(&setup)?;
@@ -232,18 +232,42 @@ const LEGSUP: u32 = 0xc0;
 /// LEGSUP: the events that send an SMI.
 const UHCI_EVENTS: u32 = 0xbf;
 
+/// q35's AHCI controller, and where it has its capability for MSI.
+const AHCI: u32 = 0x1f << 3 | 2;
+const AHCI_MSI: u32 = 0x80;
+/// The first register of that capability: MSI is on.
+const MSI_ENABLE: u32 = 1 << 16;
+
+/// The IOAPIC's registers, and a line of it that has no device.
+const IOAPIC: u32 = 0xfec0_0000;
+const IDLE_LINE: u32 = 13;
+
 /// GRUB's commands that leave the EHCI controller as firmware does that works for it: with the firmware's semaphore, and
 /// with events that send SMIs. There is no such firmware on QEMU, so nobody lets go of it. The UHCI controller has such
 /// events too.
-fn firmware_has_usb() -> Vec<String> {
-    let writes = [(EHCI, LEGACY, 0x1_0001), (EHCI, LEGACY + 4, 0x2001), (UHCI, LEGSUP, UHCI_EVENTS)];
-    writes.into_iter().flat_map(|(function, register, value)| grub_writes(function, register, value)).collect()
+///
+/// The MSI of the AHCI controller is on, and so is an entry of the IOAPIC whose line nobody raises.
+fn firmware_has_started() -> Vec<String> {
+    let writes = [
+        (EHCI, LEGACY, 0x1_0001),
+        (EHCI, LEGACY + 4, 0x2001),
+        (UHCI, LEGSUP, UHCI_EVENTS),
+        (AHCI, AHCI_MSI, MSI_ENABLE),
+    ];
+    let writes = writes.into_iter().flat_map(|(function, register, value)| grub_writes(function, register, value));
+    let entry = 0x10 + 2 * IDLE_LINE;
+    writes
+        .chain([format!("write_dword {IOAPIC:#x} {entry:#x}"), format!("write_dword {:#x} 0x31", IOAPIC + 0x10)])
+        .collect()
 }
 
 /// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by
 /// memory there, so the ports are free.
 fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
     const BUS_MASTER: u32 = 1 << 2;
+    const INTERRUPT_DISABLE: u32 = 1 << 10;
+    /// Interrupt line and pin.
+    const PIN: u32 = 0x3c;
     const BRIDGE: u32 = 6;
     session.ask(Command::Report, seconds(20))?;
     let entries = reports(session);
@@ -259,6 +283,11 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
         says("USB controller 00:16.0: the firmware did not let go"),
         1,
     )?;
+    figures.exactly(
+        "I/O APICs of which one entry was open",
+        says("I/O APICs: 1 with 24 entries, all masked; the firmware had left 1 open"),
+        1,
+    )?;
     let said = entries.iter().find(|(_, text)| text.starts_with("bus mastering and MSI are off"));
     let (_, said) = said.context("the report does not say that bus mastering is off")?;
     context.figures.exactly(
@@ -266,27 +295,63 @@ fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Repor
         said.matches("1b36:000d").count(),
         1,
     )?;
-    let mut read = |function: u32, register: u32| -> Result<u32> {
-        session.monitor_text(&format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
-        let answer = session.monitor_text("i/w 0xcfc")?;
-        let (_, digits) = answer.trim().rsplit_once("0x").with_context(|| format!("QEMU says {answer}"))?;
-        Ok(u32::from_str_radix(digits, 16)?)
-    };
+    let mut read = |function, register| session.pci_register(function, register);
     let semaphores = u64::from(read(EHCI, LEGACY)? >> 16 & 0x101);
     context.figures.exactly("semaphores of the EHCI controller (0x100: ours alone)", semaphores, 0x100)?;
     let events = u64::from(read(EHCI, LEGACY + 4)? & 0xe03f);
     context.figures.exactly("events by which it interrupts the firmware", events, 0)?;
     let events = u64::from(read(UHCI, LEGSUP)? & UHCI_EVENTS);
     context.figures.exactly("events by which the UHCI controller interrupts the firmware", events, 0)?;
-    let (mut functions, mut masters) = (0, 0);
+    let (mut functions, mut masters, mut pins, mut senders, mut able) = (0, 0, 0, 0, 0);
     for function in 0..256 {
-        if read(function, 0)? != u32::MAX && read(function, 8)? >> 24 != BRIDGE {
+        if session.pci_register(function, 0)? != u32::MAX && session.pci_register(function, 8)? >> 24 != BRIDGE {
             functions += 1;
-            masters += u64::from(read(function, 4)? & BUS_MASTER != 0);
+            let command = session.pci_register(function, 4)?;
+            masters += u64::from(command & BUS_MASTER != 0);
+            let has_pin = session.pci_register(function, PIN)? & 0xff00 != 0;
+            pins += u64::from(has_pin && command & INTERRUPT_DISABLE == 0);
+            for enabled in message_enables(session, function)? {
+                able += 1;
+                senders += u64::from(enabled);
+            }
         }
     }
-    context.figures.at_least("functions but for bridges", functions, 3)?;
-    context.figures.exactly("of these with bus mastering", masters, 0)
+    let figures = &mut context.figures;
+    figures.at_least("functions but for bridges", functions, 3)?;
+    figures.exactly("of these with bus mastering", masters, 0)?;
+    figures.exactly("of these whose interrupt pin is on", pins, 0)?;
+    // The AHCI controller's MSI is one of them. GRUB has switched it on.
+    figures.at_least("capabilities of theirs for MSI and MSI-X", able, 2)?;
+    figures.exactly("of these that are on", senders, 0)?;
+    let said = session.monitor_text("info pic")?;
+    let entries: Vec<_> = said.lines().filter(|line| line.trim_start().starts_with("pin ")).collect();
+    figures.at_least("entries of the IOAPIC", entries.len() as u64, 24)?;
+    let open = entries.iter().filter(|line| !line.contains(" masked ")).count();
+    figures.exactly("of these that are not masked", open as u64, 0)
+}
+
+/// Whether MSI and MSI-X are on, for each of these capabilities that a function has.
+fn message_enables(session: &mut Session, function: u32) -> Result<Vec<bool>> {
+    const CAPABILITIES: u32 = 1 << 20;
+    let mut found = Vec::new();
+    if session.pci_register(function, 4)? & CAPABILITIES == 0 {
+        return Ok(found);
+    }
+    let mut at = session.pci_register(function, 0x34)? & 0xfc;
+    // A list has 48 places at most.
+    for _ in 0..48 {
+        if at == 0 {
+            break;
+        }
+        let first = session.pci_register(function, at)?;
+        match first & 0xff {
+            5 => found.push(first & MSI_ENABLE != 0),
+            0x11 => found.push(first & 1 << 31 != 0),
+            _ => {}
+        }
+        at = first >> 8 & 0xfc;
+    }
+    Ok(found)
 }
 
 /// Bochs's processor has no IA32_ARCH_CAPABILITIES, so it has the erratum.

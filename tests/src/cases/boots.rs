@@ -35,7 +35,7 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         alone(Scenario::new("previous-config", store, QEMU).taking_turns(), panics),
         alone(Scenario::new("previous-config-uefi", memory, QEMU).taking_turns(), by_uefi),
         alone(Scenario::new("previous-config-cmos", byte, QEMU).taking_turns(), panics_and_forgets),
-        alone(Scenario::new("previous-config-store", store_alone, QEMU).taking_turns(), panics_with_a_store),
+        alone(Scenario::new("previous-config-erst", store_alone, QEMU).taking_turns(), panics_with_a_store),
         alone(Scenario::new("config-kept", kept, QEMU).taking_turns(), comes_to_run),
         alone(Scenario::new("unread-config", unread, QEMU).taking_turns(), unread_or_missing),
     ]
@@ -124,7 +124,7 @@ fn forgetful(name: &str) -> Setup {
 }
 
 fn panics_with_a_store(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
-    let mut setup = forgetful("previous-config-store");
+    let mut setup = forgetful("previous-config-erst");
     (setup.options, setup.store) = ("selftest=panic-with-guests panic=1", true);
     let mut session = context.boot(&setup)?;
     for _ in 0..ATTEMPTS {

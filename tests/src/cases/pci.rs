@@ -55,6 +55,8 @@ fn far(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
         said.matches(&place).count(),
         1,
     )?;
+    let on = session.pci_register(port << 8, PORT_MSI)? & MSI_ENABLE;
+    context.figures.exactly("MSI of that bridge, as the monitor reads it", u64::from(on), 0)?;
     session.all_obey(["a"])?;
     let filled = session.act("a", "disk-fill:far", seconds(240))?;
     ensure!(filled["written"] == filled["read"], "the disk: {filled}");

@@ -70,6 +70,14 @@ pub fn list() -> Vec<Box<dyn Boot>> {
         ),
         alone(
             scenario(
+                "console-pci",
+                "a UART on PCI and none at COM1's port: the report says which `console=` makes it people's, and with that it is",
+            )
+            .taking_turns(),
+            on_pci,
+        ),
+        alone(
+            scenario(
                 "console-shared",
                 "one UART and `json=com1`: commands in JSON beside a typed line, which stays whole; no guest fakes a line of JSON",
             )
@@ -187,6 +195,41 @@ fn last_row_is(session: &Session, row: &str) -> Result<bool> {
         }
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The firmware chooses the port. The first boot has no people's console, and says on COM2 which it is.
+fn on_pci(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
+    let mut setup = server("console-pci", &[Guest::new(1).then("obey")]);
+    setup.uarts = Uarts::Pci;
+    let mut session = context.boot(&setup)?;
+    session.wait("a sentence on the missing console", seconds(120), |event| match event {
+        Event::Report(entry) if entry.text.contains("no UART answers at port 0x3f8: people have no serial port") => {
+            Some(())
+        }
+        _ => None,
+    })?;
+    session.all_obey(["a"])?;
+    session.ask(Command::Report, seconds(20))?;
+    let option = session.wait("the option that names it", seconds(20), |event| match event {
+        Event::Report(entry)
+            if entry.text.starts_with("the serial port on PCI at 00:15.0 has its registers at I/O port") =>
+        {
+            entry.text.split('`').nth(1).map(str::to_owned)
+        }
+        _ => None,
+    })?;
+    let shown = session.console()?.len();
+    context.figures.exactly("bytes on it meanwhile", shown, 0)?;
+    session.shut_down()?;
+
+    // A setup's options are words of the program. This is one more of them.
+    setup.options = format!("emulator {option}").leak();
+    let mut session = context.boot(&setup)?;
+    session.all_obey(["a"])?;
+    session.shown("sidecore>", 0, seconds(20))?;
+    let port = option.trim_start_matches("console=");
+    session.shown(&format!("people's console is the UART at port {port}"), 0, seconds(20))?;
+    session.shut_down().map(drop)
 }
 
 fn shared(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
