@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod affected;
+mod begin;
 mod plan;
 mod processor;
 mod status;

@@ -4,7 +4,6 @@
 
 use crate::affected::Vulnerabilities as V;
 use crate::processor::{ArchCapabilities as Says, Leaf7Edx, Leaf8Ebx, Leaf21Eax, Processor, Vendor};
-use crate::switch::overwrite_returns;
 
 /// IA32_SPEC_CTRL.
 pub(crate) const SPEC_CTRL: u32 = 0x48;
@@ -12,13 +11,6 @@ pub(crate) const SPEC_CTRL: u32 = 0x48;
 pub(crate) const PRED_CMD: u32 = 0x49;
 /// IA32_PRED_CMD: IBPB.
 pub(crate) const IBPB: u64 = 1;
-const EFER: u32 = 0xc000_0080;
-/// EFER: Automatic IBRS (APM vol. 2 3.1.7).
-const AIBRSE: u64 = 1 << 21;
-/// AMD's BP_CFG.
-const BP_CFG: u32 = 0xc001_102e;
-/// BP_CFG: BpSpecReduce.
-const REDUCE: u64 = 1 << 4;
 /// IA32_SPEC_CTRL: IBRS.
 const IBRS: u64 = 1 << 0;
 /// IA32_SPEC_CTRL: BHI_DIS_S.
@@ -157,28 +149,6 @@ impl Plan {
     pub fn passed_through(&self) -> impl Iterator<Item = u32> {
         let spec_ctrl = self.branches == Branches::Ibrs;
         [(SPEC_CTRL, spec_ctrl), (PRED_CMD, self.has_pred_cmd)].into_iter().filter(|p| p.1).map(|p| p.0)
-    }
-
-    /// Prepares this core for a guest. Call it on a core that gets a guest, before the guest's first entry. Nothing that
-    /// the core's former guest has left in the predictors is used after it.
-    pub fn begin(&self, msrs: &mut impl Msrs) {
-        if self.branches == Branches::AutoIbrs {
-            let efer = msrs.read(EFER);
-            msrs.write(EFER, efer | AIBRSE);
-        }
-        if self.reduce {
-            let value = msrs.read(BP_CFG);
-            msrs.write(BP_CFG, value | REDUCE);
-        }
-        if self.host_spec_ctrl() != 0 {
-            msrs.write(SPEC_CTRL, self.host_spec_ctrl());
-        }
-        if self.ibpb_between_guests {
-            msrs.write(PRED_CMD, IBPB);
-        }
-        if self.returns_between_guests {
-            overwrite_returns();
-        }
     }
 }
 
