@@ -16,6 +16,7 @@ use control::{
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
+use crate::setup::config_address;
 
 /// A line of COM2: an event, or why the line is no event.
 type Incoming = Result<Event, String>;
@@ -464,10 +465,10 @@ impl Session {
         Ok(said.as_str().with_context(|| format!("the monitor says no text to {line}: {said}"))?.to_owned())
     }
 
-    /// Reads a register of a function's configuration space, by the ports. sidecore reaches it by memory where there is an MCFG, so the ports
-    /// are free. `function`: its bus, device and function number, in 8, 5 and 3 bits.
+    /// Reads a register of a function by CONFIG_ADDRESS and CONFIG_DATA: see [`config_address`]. sidecore does not use these ports where there
+    /// is an MCFG.
     pub fn pci_register(&mut self, function: u32, register: u32) -> Result<u32> {
-        self.monitor_text(&format!("o/w 0xcf8 {:#x}", 1 << 31 | function << 8 | register))?;
+        self.monitor_text(&format!("o/w 0xcf8 {:#x}", config_address(function, register)))?;
         let answer = self.monitor_text("i/w 0xcfc")?;
         let (_, digits) = answer.trim().rsplit_once("0x").with_context(|| format!("QEMU says {answer}"))?;
         u32::from_str_radix(digits, 16).with_context(|| format!("QEMU says {answer}"))

@@ -120,11 +120,17 @@ pub enum Uarts {
 /// The number of its slot. QEMU's 82576 has virtual functions 16 and 17 slots further, which have to be free.
 pub const IGB_SLOT: &str = "08";
 
-/// GRUB's commands that write to a function. `function`: its bus, device and function number, in 8, 5 and 3 bits. `register`: its place in
-/// configuration space.
+/// What CONFIG_ADDRESS gets for a register of a function (PCI 3.0, 3.2.2.3.2). `function`: its bus, device and function number, in 8, 5 and 3
+/// bits. `register`: its offset in configuration space, a multiple of 4.
+#[must_use]
+pub const fn config_address(function: u32, register: u32) -> u32 {
+    1 << 31 | function << 8 | register
+}
+
+/// GRUB's commands that write to a register of a function: see [`config_address`].
 #[must_use]
 pub fn grub_writes(function: u32, register: u32, value: u32) -> [String; 2] {
-    [format!("outl 0xcf8 {:#x}", 1 << 31 | function << 8 | register), format!("outl 0xcfc {value:#x}")]
+    [format!("outl 0xcf8 {:#x}", config_address(function, register)), format!("outl 0xcfc {value:#x}")]
 }
 
 /// What QEMU traces of its 82576: accesses to registers that it does not have, and writes to those that cannot be written; to

@@ -49,13 +49,13 @@ pub fn late(wanted: &Consoles, spcr: Spcr) -> Option<ReportEntry> {
     })
 }
 
-/// Class of serial controllers, in the upper 16 bits (PCI Code and ID Assignment). Of those with a lower part up to 6 the registers are a
-/// 16550's, or of one that it came after or before.
+/// Base class and sub-class of serial controllers (PCI Code and ID Assignment). A programming interface up to 6 is a UART of the 16550's
+/// family.
 const SERIAL: u32 = 0x07_00;
 const LAST_16550: u32 = 6;
 
-/// A serial port on PCI, such as that of Intel's AMT. `class`: its class code; `bar`: its first base address register; `users`: the UARTs that
-/// are used. `None`: it is none, or it is used.
+/// A serial port on PCI, such as that of Intel's AMT. `class`: the function's class code; `bar`: its base address register 0; `users`: the UARTs
+/// that are used. Returns `None` for other functions, and for a UART that is used.
 #[must_use]
 pub fn on_pci(at: impl fmt::Display, class: u32, bar: u32, users: &[Option<Found>]) -> Option<ReportEntry> {
     const IO: u32 = 1;

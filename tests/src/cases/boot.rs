@@ -261,8 +261,7 @@ fn firmware_has_started() -> Vec<String> {
         .collect()
 }
 
-/// Reads the command register of each function of bus 0 by the emulator's monitor. sidecore reaches configuration space by
-/// memory there, so the ports are free.
+/// Reads the command register, MSI and MSI-X of each function of bus 0, and the entries of the I/O APIC, by the emulator's monitor.
 fn bus_mastering(context: &mut Context<'_>, Reported { session, .. }: &mut Reported) -> Result<()> {
     const BUS_MASTER: u32 = 1 << 2;
     const INTERRUPT_DISABLE: u32 = 1 << 10;

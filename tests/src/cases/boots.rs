@@ -1,5 +1,6 @@
 //! What one boot leaves for the next one: which configuration did not come to run, and the log.
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -52,6 +53,13 @@ fn setup(name: &str) -> Setup {
     setup
 }
 
+/// Waits for the panic of the self-test, for so many seconds.
+fn fails(session: &mut Session, limit: u64) -> Result<()> {
+    let (message, ..) = session.panicked(seconds(limit))?;
+    ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+    Ok(())
+}
+
 /// Waits for a sentence of the report that has this text.
 fn reported(session: &mut Session, text: &str) -> Result<String> {
     session.wait(&format!("a sentence with `{text}`"), seconds(180), |event| match event {
@@ -86,8 +94,7 @@ fn panics(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     let discs = disc.as_array().into_iter().flatten().filter_map(|drive| drive["inserted"]["file"].as_str());
     let disc = discs.into_iter().next().context("the machine has no disc")?.to_owned();
     for _ in 0..ATTEMPTS {
-        let (message, ..) = session.panicked(seconds(180))?;
-        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+        fails(&mut session, 180)?;
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
     reported(&mut session, PANIC)?;
@@ -128,8 +135,7 @@ fn panics_with_a_store(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     (setup.options, setup.store) = ("selftest=panic-with-guests panic=1", true);
     let mut session = context.boot(&setup)?;
     for _ in 0..ATTEMPTS {
-        let (message, ..) = session.panicked(seconds(180))?;
-        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+        fails(&mut session, 180)?;
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
     reported(&mut session, "the firmware's store (ERST) has a log of sidecore; its last lines are")?;
@@ -145,7 +151,7 @@ fn comes_to_run(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     for boot in 1..=ATTEMPTS {
         reported(&mut session, &format!("boot {boot}; "))?;
         session.all_obey(["a"])?;
-        std::thread::sleep(2 * Duration::from_millis(boots::settling::LASTS));
+        thread::sleep(2 * Duration::from_millis(boots::settling::LASTS));
         session.monitor("system_reset", &json!({}))?;
     }
     reported(&mut session, &format!("boot {}; ", ATTEMPTS + 1))?;
@@ -167,8 +173,7 @@ fn panics_and_forgets(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
             failed => format!("has the count: sidecore.toml has failed {failed} times"),
         };
         reported(&mut session, &format!("byte 0x4a of the CMOS memory {count}"))?;
-        let (message, ..) = session.panicked(seconds(180))?;
-        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+        fails(&mut session, 180)?;
     }
     reported(&mut session, "boot 1; ")?;
     took_previous(context, &mut session)?;
@@ -228,8 +233,7 @@ fn by_uefi(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     setup.options = "selftest=panic-with-guests panic=1";
     let mut session = context.boot(&setup)?;
     for _ in 0..ATTEMPTS {
-        let (message, ..) = session.panicked(seconds(240))?;
-        ensure!(message.contains("selftest=panic-with-guests"), "{message}");
+        fails(&mut session, 240)?;
     }
     runs_with_previous(context, &mut session, "boot 2 ended by a failure")?;
     reported(&mut session, PANIC)?;

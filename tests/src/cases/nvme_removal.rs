@@ -12,7 +12,7 @@ use crate::guests::{Guest, server};
 use crate::platform::QEMU;
 use crate::scenario::{Context, Scenario, seconds};
 use crate::session::{Session, number};
-use crate::setup::{Nvme, SLOT};
+use crate::setup::{Nvme, SLOT, config_address};
 
 /// The disk in the slot.
 const DISK: Nvme = Nvme { serial: "slot", mib: 8, block_bytes: 512 };
@@ -119,7 +119,7 @@ fn put_in(session: &mut Session, serial: &str) -> Result<()> {
 
 /// Switches the slot's power. The hypervisor uses configuration space by memory, so the ports are free.
 fn switch(session: &mut Session, value: u16) -> Result<()> {
-    let select = 1 << 31 | u32::from(SLOT) << 11 | SLOT_CONTROL & !3;
+    let select = config_address(u32::from(SLOT) << 3, SLOT_CONTROL & !3);
     for line in [format!("o/w 0xcf8 {select:#x}"), format!("o/h 0xcfc {value:#x}")] {
         let said = session.monitor_text(&line)?;
         ensure!(said.is_empty(), "QEMU says to {line}: {said}");

@@ -222,7 +222,7 @@ fn on_pci(context: &mut Context<'_>, (): &mut ()) -> Result<()> {
     context.figures.exactly("bytes on it meanwhile", shown, 0)?;
     session.shut_down()?;
 
-    // A setup's options are words of the program. This is one more of them.
+    // `options` is static, and the port is known only now.
     setup.options = format!("emulator {option}").leak();
     let mut session = context.boot(&setup)?;
     session.all_obey(["a"])?;
